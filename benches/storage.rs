@@ -16,7 +16,7 @@ use bsd::storage::disk::{File, Fs, OpenMode, write_all_at};
 use bsd::storage::format::{FrameBuilder, FrameKind, Identity, LogId, Record, Seed};
 use bsd::storage::read::scan::{Reader, Step};
 use bsd::storage::{RealFs, SyncPolicy};
-use bsd::types::{ClientId, JobId, Position, SegmentId};
+use bsd::types::{ClientId, JobId, Position, SegmentId, Ticket};
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use tempfile::TempDir;
 
@@ -107,7 +107,7 @@ fn scan(criterion: &mut Criterion) {
 struct Ignore;
 
 impl ReplySink for Ignore {
-    fn reply(&mut self, _client: ClientId, _after: Position, _reply: Reply<'_>) {}
+    fn reply(&mut self, _client: ClientId, _after: Ticket, _reply: Reply<'_>) {}
 }
 
 /// An engine with its directory. The engine goes first.

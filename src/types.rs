@@ -163,6 +163,31 @@ impl fmt::Display for Position {
     }
 }
 
+/// What a reply waits for: it may leave once its ticket, or a later one, is acknowledged. Opaque, and
+/// ordered. It stands for a position of the log, or for a turn of a member of a cluster; an engine
+/// compares only those of one kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Ticket(u64);
+
+impl Ticket {
+    /// Of a reply that waits for nothing.
+    pub const NONE: Ticket = Ticket(0);
+    /// After every other one.
+    pub const LAST: Ticket = Ticket(u64::MAX);
+
+    /// Acknowledged when the log has come to `position`.
+    #[must_use]
+    pub fn at(position: Position) -> Ticket {
+        Ticket(position.0)
+    }
+
+    /// Acknowledged when all that was decided up to the end of this turn is committed.
+    #[must_use]
+    pub fn turn(number: u64) -> Ticket {
+        Ticket(number)
+    }
+}
+
 /// Where a record lies now: a handle of an open log file, and the record's byte offset in it. The
 /// queue keeps one for each job without looking inside; compaction moves records and so changes
 /// places, never positions.

@@ -8,7 +8,7 @@ use super::Input;
 use crate::engine::{Engine, Flow, ReplySink};
 use crate::protocol::{Command, Reply, Request};
 use crate::storage::inspect::{Inspection, JobRecord};
-use crate::types::{ClientId, JobId, JobState, Now, Position};
+use crate::types::{ClientId, JobId, JobState, Now, Ticket};
 
 /// A reply that outlives its call, as far as a check needs it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,10 +25,10 @@ pub(super) enum Answer {
 
 /// Keeps replies, and the position that each waits for.
 #[derive(Debug, Default)]
-pub(super) struct Answers(pub(super) Vec<(Position, Answer)>);
+pub(super) struct Answers(pub(super) Vec<(Ticket, Answer)>);
 
 impl ReplySink for Answers {
-    fn reply(&mut self, _: ClientId, after: Position, reply: Reply<'_>) {
+    fn reply(&mut self, _: ClientId, after: Ticket, reply: Reply<'_>) {
         let answer = match reply {
             Reply::Inserted(id) => Answer::Inserted(id),
             Reply::Reserved(id, body) | Reply::Found(id, body) => Answer::Job(id, body.to_vec()),

@@ -11,7 +11,7 @@ use crate::engine::{Altered, Engine, Flow, JobAction, Options};
 use crate::protocol::{Command, Op, Request};
 use crate::storage::disk::sim::{Crash, Errno, Fault, Granularity, OpKind};
 use crate::storage::{SimFs, StoreError, SyncPolicy};
-use crate::types::{ClientId, JobId, Now, Position, Time};
+use crate::types::{ClientId, JobId, Now, Ticket, Time};
 
 /// The most starts in a case; the rest of its input is ignored.
 const STARTS_MAX: usize = 8;
@@ -103,7 +103,9 @@ impl World {
         let acknowledged = engine.acknowledged();
         let durable = match self.sync {
             SyncPolicy::Always => acknowledged,
-            _ => engine.log().map_or(Position::ZERO, |log| log.durable()),
+            _ => engine
+                .log()
+                .map_or(Ticket::NONE, |log| Ticket::at(log.durable())),
         };
         self.past.note(acknowledged, durable);
     }
@@ -435,7 +437,7 @@ impl<'a> Life<'a> {
 
     /// Run a command; returns the reply, and the position that it waits for. `None`: there is no
     /// reply, because the disk is gone.
-    fn ask(&mut self, client: usize, command: Command<'_>) -> Option<(Position, Answer)> {
+    fn ask(&mut self, client: usize, command: Command<'_>) -> Option<(Ticket, Answer)> {
         let mut answers = Answers::default();
         let (client, request) = (self.clients[client], Request::Command(command.clone()));
         let flow = self.engine.run(client, request, *self.now, &mut answers);

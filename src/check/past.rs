@@ -8,7 +8,7 @@ use std::fmt;
 use std::rc::Rc;
 
 use super::comparable::{Answer, Seen};
-use crate::types::{JobId, Position};
+use crate::types::{JobId, Ticket};
 
 /// A job, as far as a restart must restore it and a check needs it.
 #[derive(Clone)]
@@ -142,8 +142,8 @@ impl State {
 /// The states so far, and which of them must survive.
 #[derive(Debug)]
 pub(super) struct Past {
-    /// Each with the position that must be durable for it to be acknowledged.
-    states: Vec<(Position, State)>,
+    /// Each with the ticket that must be acknowledged for it to be.
+    states: Vec<(Ticket, State)>,
     /// The oldest state that may remain after the process is killed …
     least: usize,
     /// … and after a power cut.
@@ -159,7 +159,7 @@ impl Default for Past {
 impl Past {
     fn beginning_with(state: State) -> Past {
         Past {
-            states: vec![(Position::ZERO, state)],
+            states: vec![(Ticket::NONE, state)],
             least: 0,
             least_durable: 0,
         }
@@ -170,18 +170,17 @@ impl Past {
     }
 
     /// A command was answered, and the reply waits for `after`.
-    pub(super) fn push(&mut self, effect: Effect, answer: &Answer, after: Position) {
+    pub(super) fn push(&mut self, effect: Effect, answer: &Answer, after: Ticket) {
         self.add(effect.answered(answer), after);
     }
 
     /// A command was not answered: it may have had its effect or not.
     pub(super) fn push_unanswered(&mut self, effect: Effect) {
-        let never = Position::from_bits(u64::MAX);
-        self.add(effect, never);
+        self.add(effect, Ticket::LAST);
     }
 
     /// A change of which no reply tells.
-    pub(super) fn add(&mut self, effect: Effect, after: Position) {
+    pub(super) fn add(&mut self, effect: Effect, after: Ticket) {
         if !matches!(effect, Effect::Nothing) {
             let mut state = self.now().clone();
             state.apply(effect);
@@ -191,7 +190,7 @@ impl Past {
 
     /// Replies that wait for up to `acknowledged` have been sent; everything up to `durable` is
     /// durable.
-    pub(super) fn note(&mut self, acknowledged: Position, durable: Position) {
+    pub(super) fn note(&mut self, acknowledged: Ticket, durable: Ticket) {
         let last = |until| self.states.iter().rposition(|(after, _)| *after <= until);
         self.least = last(acknowledged).unwrap_or(0);
         self.least_durable = last(durable).unwrap_or(0);

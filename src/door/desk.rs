@@ -9,7 +9,7 @@ use super::seats::{Replies, Seats};
 use super::work::{Running, Slice, Step};
 use crate::engine::{Engine, ReplySink};
 use crate::storage::StoreError;
-use crate::types::{ClientId, Now, Position, Time};
+use crate::types::{ClientId, Now, Ticket, Time};
 
 /// The side of the thread that owns the engine. In each turn of its loop the thread calls, in this
 /// order: [`Desk::serve`]; [`Engine::tick`] and everything else that makes replies, with
@@ -115,8 +115,8 @@ impl Desk {
         Replies::new(&mut self.seats, others)
     }
 
-    /// Give all answers that wait for this position or an earlier one.
-    pub fn acknowledge(&mut self, upto: Position) {
+    /// Give all answers that wait for this ticket or an earlier one.
+    pub fn acknowledge(&mut self, upto: Ticket) {
         let notes = &mut self.notes;
         self.seats
             .give(upto, |token, id| notes.push_back(Note::GiveBack(token, id)));
@@ -359,7 +359,7 @@ impl Desk {
             Step::Done => {
                 // A queue that follows has what a majority has, whatever its own disk has.
                 let after = match turn.engine.is_following() {
-                    true => Position::ZERO,
+                    true => Ticket::NONE,
                     false => turn.engine.after(),
                 };
                 let Underway { work, size, .. } = underway;

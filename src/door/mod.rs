@@ -22,7 +22,7 @@
 //! Invariants:
 //! * A call takes the same steps as a client's command: decide, log, apply, commit, release. No
 //!   answer is given before [`Engine::acknowledged`](crate::engine::Engine::acknowledged) has
-//!   reached its position.
+//!   reached its ticket.
 //! * What calls occupy is bounded: [`Bounds`]. A call that waits for a job or for a long kick is
 //!   not counted, so waiting calls never keep out the put that they wait for.
 //! * Each call is answered once, or its caller is told why there will be no answer: the disk

@@ -9,7 +9,7 @@ use super::handover::{Giver, Load};
 use crate::engine::{Engine, Flow, Link, ReplySink, TubeDocument};
 use crate::protocol::{Command, Op, Reply, Request, Shown};
 use crate::storage::Body;
-use crate::types::{ClientId, JobId, Now, Position, Time};
+use crate::types::{ClientId, JobId, Now, Ticket, Time};
 
 /// A session that has made a call.
 #[derive(Default)]
@@ -33,9 +33,9 @@ struct Waiting {
 /// at the same time.
 type Timer = (Time, ClientId, u64);
 
-/// An answer that may be given when the log has reached a position.
+/// An answer that may be given when its ticket is acknowledged.
 struct Parked {
-    after: Position,
+    after: Ticket,
     load: Load,
     answer: Given,
 }
@@ -50,13 +50,13 @@ enum Given {
 #[derive(Default)]
 pub(super) struct Seats {
     seats: Vec<Option<Seat>>,
-    /// In the order of positions.
+    /// In the order of tickets.
     parked: VecDeque<Parked>,
     timers: BTreeSet<Timer>,
     next_timer: u64,
     /// The session whose command is running, and its answer.
     running: Option<ClientId>,
-    answered: Option<(Position, Outcome)>,
+    answered: Option<(Ticket, Outcome)>,
     /// Sessions that may continue: a caller in them has got the answer that was waited for.
     ready: Vec<ClientId>,
     /// Size of calls beyond what the channel counts, and the size to subtract.
@@ -135,7 +135,7 @@ impl Seats {
     pub(super) fn park(
         &mut self,
         client: ClientId,
-        after: Position,
+        after: Ticket,
         giver: Giver<Outcome>,
         outcome: Outcome,
         size: usize,
@@ -154,7 +154,7 @@ impl Seats {
     fn park_uncounted(
         &mut self,
         client: ClientId,
-        after: Position,
+        after: Ticket,
         giver: Giver<Outcome>,
         outcome: Outcome,
     ) {
@@ -165,7 +165,7 @@ impl Seats {
     /// Park work that is done, and occupies `size` bytes; `finish` returns it to its caller.
     pub(super) fn park_work(
         &mut self,
-        after: Position,
+        after: Ticket,
         finish: Box<dyn FnOnce() + Send>,
         size: usize,
     ) {
@@ -179,9 +179,9 @@ impl Seats {
         });
     }
 
-    /// Give all answers that wait for `upto` or an earlier position. Jobs that no caller takes are
+    /// Give all answers that wait for `upto` or an earlier ticket. Jobs that no caller takes are
     /// passed to `unwanted`, with the session's token.
-    pub(super) fn give(&mut self, upto: Position, mut unwanted: impl FnMut(u64, JobId)) {
+    pub(super) fn give(&mut self, upto: Ticket, mut unwanted: impl FnMut(u64, JobId)) {
         while self
             .parked
             .front()
@@ -210,7 +210,7 @@ impl Seats {
         engine: &mut Engine,
         now: Now,
         others: &mut dyn ReplySink,
-    ) -> (Position, Outcome) {
+    ) -> (Ticket, Outcome) {
         assert!(!command.may_wait(), "{command:?} is no call of its own");
         let answered = self.begin(client, command, engine, now, others);
         answered.unwrap_or_else(unanswered)
@@ -251,7 +251,7 @@ impl Seats {
         engine: &mut Engine,
         now: Now,
         others: &mut dyn ReplySink,
-    ) -> Option<(Position, Outcome)> {
+    ) -> Option<(Ticket, Outcome)> {
         if let Err(error) = check(&command, engine.job_size_max()) {
             return Some((engine.after(), Err(error)));
         }
@@ -274,7 +274,7 @@ impl Seats {
         engine: &mut Engine,
         now: Now,
         others: &mut dyn ReplySink,
-    ) -> Option<(Position, Outcome)> {
+    ) -> Option<(Ticket, Outcome)> {
         self.running = Some(client);
         let mut replies = Replies::new(self, others);
         let flow = engine.run(client, Request::Command(command), now, &mut replies);
@@ -332,7 +332,7 @@ impl Seats {
     }
 
     /// Answer the first caller that still waits in a session.
-    fn answer_first(&mut self, client: ClientId, after: Position, outcome: Outcome) {
+    fn answer_first(&mut self, client: ClientId, after: Ticket, outcome: Outcome) {
         let Some(first) = self.of(client).waiting.pop_front() else {
             return;
         };
@@ -433,7 +433,7 @@ impl Seats {
     }
 
     /// The engine has a reply for one of these sessions.
-    fn reply(&mut self, client: ClientId, after: Position, reply: Reply<'_>) {
+    fn reply(&mut self, client: ClientId, after: Ticket, reply: Reply<'_>) {
         let outcome = Answer::of(reply);
         if self.running == Some(client) {
             self.answered = Some((after, outcome));
@@ -449,8 +449,8 @@ impl Seats {
 
 /// The log has failed inside a command. Nothing is acknowledged after that, so this answer is never
 /// given.
-fn unanswered() -> (Position, Outcome) {
-    (Position::from_bits(u64::MAX), Err(JobError::Closed))
+fn unanswered() -> (Ticket, Outcome) {
+    (Ticket::LAST, Err(JobError::Closed))
 }
 
 /// Replies on their way: to the sessions of a desk, or to the loop's other clients.
@@ -483,7 +483,7 @@ impl<S: ReplySink + ?Sized> ReplySink for Replies<'_, S> {
         !self.seats.has(client) && self.others.close(client)
     }
 
-    fn reply(&mut self, client: ClientId, after: Position, reply: Reply<'_>) {
+    fn reply(&mut self, client: ClientId, after: Ticket, reply: Reply<'_>) {
         match self.seats.has(client) {
             true => self.seats.reply(client, after, reply),
             false => self.others.reply(client, after, reply),
@@ -494,11 +494,11 @@ impl<S: ReplySink + ?Sized> ReplySink for Replies<'_, S> {
         !self.seats.has(client) && self.others.takes_pieces(client)
     }
 
-    fn reply_body(&mut self, client: ClientId, after: Position, job: (Shown, JobId), body: Body) {
+    fn reply_body(&mut self, client: ClientId, after: Ticket, job: (Shown, JobId), body: Body) {
         self.others.reply_body(client, after, job, body);
     }
 
-    fn reply_in_parts(&mut self, client: ClientId, after: Position, document: TubeDocument) {
+    fn reply_in_parts(&mut self, client: ClientId, after: Ticket, document: TubeDocument) {
         match self.seats.has(client) {
             true => {
                 let mut whole = Vec::with_capacity(document.size());

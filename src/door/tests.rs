@@ -12,13 +12,13 @@ use crate::engine::{Engine, Options, ReplySink};
 use crate::protocol::{Command, Reply};
 use crate::storage::SimFs;
 use crate::storage::disk::sim::{Fault, OpKind};
-use crate::types::{ClientId, JobId, JobState, Now, Position, Time};
+use crate::types::{ClientId, JobId, JobState, Now, Ticket, Time};
 
 /// Here only the desk has clients.
 struct NoOthers;
 
 impl ReplySink for NoOthers {
-    fn reply(&mut self, client: ClientId, _: Position, reply: Reply<'_>) {
+    fn reply(&mut self, client: ClientId, _: Ticket, reply: Reply<'_>) {
         panic!("{reply:?} for {client:?}, which did not ask");
     }
 }
@@ -591,7 +591,7 @@ fn a_queue_that_follows_is_looked_at_and_refuses_all_else() {
     turns
         .desk
         .serve(&mut turns.engine, now, &mut NoOthers, &mut || false);
-    turns.desk.acknowledge(Position::ZERO);
+    turns.desk.acknowledge(Ticket::NONE);
     let Look(seen) = look(&mut looked).unwrap().unwrap();
     assert_eq!(seen, Some((0, Err(JobError::NotLeader))));
     assert_eq!(look(&mut asked).unwrap(), Err(JobError::NotLeader));

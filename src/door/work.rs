@@ -147,7 +147,7 @@ impl Slice<'_> {
             fn reply(
                 &mut self,
                 _: ClientId,
-                _: crate::types::Position,
+                _: crate::types::Ticket,
                 _: crate::protocol::Reply<'_>,
             ) {
             }

@@ -318,7 +318,7 @@ mod tests {
     use crate::protocol::{Command, Reply, Request};
     use crate::storage::SimFs;
     use crate::storage::disk::sim::Crash;
-    use crate::types::{ClientId, Position, Time};
+    use crate::types::{ClientId, Ticket, Time};
 
     const NOW: Now = Now {
         mono: Time(0),
@@ -332,7 +332,7 @@ mod tests {
     struct Nowhere;
 
     impl ReplySink for Nowhere {
-        fn reply(&mut self, _: ClientId, _: Position, _: Reply<'_>) {}
+        fn reply(&mut self, _: ClientId, _: Ticket, _: Reply<'_>) {}
     }
 
     fn open(fs: &SimFs) -> Result<Engine, crate::OpenError> {

@@ -2,7 +2,7 @@
 //!
 //! The engine writes events into a [`Feed`], a ring that forgets the oldest; anyone who listens reads
 //! from it at a pace of its own, and sees by the numbers of the events how many it has missed. So a
-//! listener never holds anything up. An event is in the feed only when the position is acknowledged
+//! listener never holds anything up. An event is in the feed only when the ticket is acknowledged
 //! that a reply given after it would wait for: no one hears of what a crash could take back.
 //!
 //! The engine has no hold of the feed: it stops keeping events when the last listener has dropped it.
@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::Engine;
 use crate::queue::Event;
-use crate::types::{Now, Position};
+use crate::types::{Now, Ticket};
 
 /// Events that a feed has, and events that may wait until they are acknowledged.
 pub const FEED_MAX: usize = 16_384;
@@ -81,7 +81,7 @@ impl Feed {
 pub(super) struct Telling {
     feed: Weak<Feed>,
     /// Events that are not acknowledged.
-    waiting: VecDeque<(Position, Told)>,
+    waiting: VecDeque<(Ticket, Told)>,
     /// The number of the next event.
     next: u64,
 }
@@ -89,7 +89,7 @@ pub(super) struct Telling {
 impl Telling {
     /// Number the events, and keep them until `after` is acknowledged. Past the bound the oldest are
     /// lost.
-    fn keep(&mut self, (events, lost): (Vec<Event>, u64), after: Position, now: Now) {
+    fn keep(&mut self, (events, lost): (Vec<Event>, u64), after: Ticket, now: Now) {
         for event in events {
             if self.waiting.len() == FEED_MAX {
                 self.waiting.pop_front();
@@ -105,8 +105,8 @@ impl Telling {
         self.next += lost;
     }
 
-    /// Tell what waited for a position up to this one.
-    fn tell(&mut self, feed: &Feed, upto: Position) {
+    /// Tell what waited for a ticket up to this one.
+    fn tell(&mut self, feed: &Feed, upto: Ticket) {
         let count = self.waiting.partition_point(|(after, _)| *after <= upto);
         if count > 0 {
             feed.add(self.waiting.drain(..count).map(|(_, told)| told));
@@ -165,7 +165,7 @@ mod tests {
     struct Nowhere;
 
     impl ReplySink for Nowhere {
-        fn reply(&mut self, _: ClientId, _: Position, _: Reply<'_>) {}
+        fn reply(&mut self, _: ClientId, _: Ticket, _: Reply<'_>) {}
     }
 
     fn open() -> (Engine, ClientId) {

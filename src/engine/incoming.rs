@@ -129,7 +129,7 @@ mod tests {
     use crate::protocol::{Command, Reply, Request};
     use crate::storage::SimFs;
     use crate::storage::disk::sim::{Errno, Fault, OpKind};
-    use crate::types::Position;
+    use crate::types::Ticket;
 
     const NOW: Now = Now {
         mono: Time(1_000_000_000),
@@ -141,7 +141,7 @@ mod tests {
     struct Last(Vec<u8>);
 
     impl ReplySink for Last {
-        fn reply(&mut self, _: ClientId, _: Position, reply: Reply<'_>) {
+        fn reply(&mut self, _: ClientId, _: Ticket, reply: Reply<'_>) {
             self.0.clear();
             crate::protocol::encode(&reply, &mut self.0);
         }

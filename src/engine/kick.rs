@@ -303,5 +303,5 @@ fn due_before(queue: &Queue, first: JobId, now: Now) -> u64 {
 struct NoOne;
 
 impl ReplySink for NoOne {
-    fn reply(&mut self, _: ClientId, _: crate::types::Position, _: Reply<'_>) {}
+    fn reply(&mut self, _: ClientId, _: crate::types::Ticket, _: Reply<'_>) {}
 }

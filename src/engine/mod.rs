@@ -7,7 +7,7 @@
 //! 1. [`Engine::run`] for each request,
 //! 2. [`Engine::tick`]: timers, and slices of long work,
 //! 3. [`Engine::commit`]: one write and one sync for all of it,
-//! 4. send every reply whose position [`Engine::acknowledged`] has reached.
+//! 4. send every reply whose ticket [`Engine::acknowledged`] has reached.
 //!
 //! | where | what |
 //! |---|---|
@@ -64,7 +64,7 @@ use crate::storage::format::LogId;
 use crate::storage::{
     Body, Log, LogOptions, OpenError, RealFs, Recovery, StoreError, SyncPolicy, Trail, Waker,
 };
-use crate::types::{ClientId, JobId, Now, Position, Time};
+use crate::types::{ClientId, JobId, Now, Ticket, Time};
 
 pub use self::alter::{Altered, JobAction};
 pub use self::events::{FEED_MAX, Feed, Told};
@@ -183,7 +183,7 @@ pub trait ReplySink {
 
     /// A reply for `client`, in order. It must not leave the process before
     /// [`Engine::acknowledged`] is at or past `after`. If the client was blocked it is no more.
-    fn reply(&mut self, client: ClientId, after: Position, reply: Reply<'_>);
+    fn reply(&mut self, client: ClientId, after: Ticket, reply: Reply<'_>);
 
     /// Close the connection of a client, as soon as that can be; `false` if it has none.
     fn close(&mut self, _: ClientId) -> bool {
@@ -192,7 +192,7 @@ pub trait ReplySink {
 
     /// A long document as a reply. Anyone who can, writes it down as it leaves; then nothing may be run
     /// for the client before it has left. Otherwise it is a [`Reply::Yaml`] at once.
-    fn reply_in_parts(&mut self, client: ClientId, after: Position, mut document: TubeDocument) {
+    fn reply_in_parts(&mut self, client: ClientId, after: Ticket, mut document: TubeDocument) {
         let mut whole = Vec::with_capacity(document.size());
         while document.write_part(&mut whole) {}
         self.reply(client, after, Reply::Yaml(&whole));
@@ -205,7 +205,7 @@ pub trait ReplySink {
 
     /// A job with a large body as a reply. The body is read as it leaves; until then nothing may be run
     /// for the client.
-    fn reply_body(&mut self, _: ClientId, _: Position, (_, id): (Shown, JobId), _: Body) {
+    fn reply_body(&mut self, _: ClientId, _: Ticket, (_, id): (Shown, JobId), _: Body) {
         unreachable!("job {id} is given in pieces to a client that takes none");
     }
 }
@@ -537,15 +537,15 @@ impl Engine {
         }
     }
 
-    /// Replies that wait for a position up to this one may leave the process.
+    /// Replies that wait for a ticket up to this one may leave the process.
     #[must_use]
-    pub fn acknowledged(&self) -> Position {
+    pub fn acknowledged(&self) -> Ticket {
         if let Some(turn_acks) = &self.turn_acks {
             return turn_acks.acknowledged;
         }
         match &self.store {
-            Store::Log(log) => log.acknowledged(),
-            Store::Memory(_) => Position::ZERO,
+            Store::Log(log) => Ticket::at(log.acknowledged()),
+            Store::Memory(_) => Ticket::NONE,
         }
     }
 
@@ -623,15 +623,15 @@ impl Engine {
         }
     }
 
-    /// The position that replies given now wait for.
+    /// The ticket that replies given now wait for.
     #[must_use]
-    pub fn after(&self) -> Position {
+    pub fn after(&self) -> Ticket {
         if let Some(turn_acks) = &self.turn_acks {
             return turn_acks.turn;
         }
         match &self.store {
-            Store::Log(log) => log.awaited(),
-            Store::Memory(_) => Position::ZERO,
+            Store::Log(log) => Ticket::at(log.awaited()),
+            Store::Memory(_) => Ticket::NONE,
         }
     }
 

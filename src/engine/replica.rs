@@ -12,16 +12,16 @@ use super::store::Store;
 use super::{Engine, Options};
 use crate::storage::format::{Record, Stamp, entry_records};
 use crate::storage::{AppendError, Formed, Log, OpenError, Purpose, StoreError};
-use crate::types::{Now, Position};
+use crate::types::{Now, Ticket};
 
-/// Turns of the owner, in the form of positions: what replies of a queue wait for that is one of
-/// several. That its log has been written up to a position does not say that it still leads.
+/// Turns of the owner: what replies of a queue wait for that is one of several. That its log has
+/// been written up to a position does not say that it still leads.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct TurnAcks {
     /// The present turn.
-    pub(super) turn: Position,
+    pub(super) turn: Ticket,
     /// Replies of this turn, and of those before it, may leave.
-    pub(super) acknowledged: Position,
+    pub(super) acknowledged: Ticket,
 }
 
 impl Engine {
@@ -134,7 +134,7 @@ impl Engine {
     pub fn begin_turn(&mut self, turn: u64) {
         let acknowledged = self.turn_acks.map(|it| it.acknowledged).unwrap_or_default();
         self.turn_acks = Some(TurnAcks {
-            turn: Position::from_bits(turn),
+            turn: Ticket::turn(turn),
             acknowledged,
         });
     }
@@ -142,7 +142,7 @@ impl Engine {
     /// Replies of this turn, and of those before it, may leave.
     pub fn acknowledge_turn(&mut self, turn: u64) {
         if let Some(turn_acks) = &mut self.turn_acks {
-            turn_acks.acknowledged = Position::from_bits(turn);
+            turn_acks.acknowledged = Ticket::turn(turn);
         }
     }
 

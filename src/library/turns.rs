@@ -5,7 +5,7 @@ use crate::door::{Desk, Door};
 use crate::engine::{Engine, ReplySink};
 use crate::protocol::Reply;
 use crate::storage::StoreError;
-use crate::types::{ClientId, JobCounts, Now, Position, Time};
+use crate::types::{ClientId, JobCounts, Now, Ticket, Time};
 
 /// How long calls may run before they are committed, in nanoseconds, more or less by one call.
 const SLICE_NS: i64 = 1_000_000;
@@ -25,7 +25,7 @@ pub(super) struct Turns {
 struct NoOne;
 
 impl ReplySink for NoOne {
-    fn reply(&mut self, client: ClientId, _: Position, reply: Reply<'_>) {
+    fn reply(&mut self, client: ClientId, _: Ticket, reply: Reply<'_>) {
         unreachable!("{reply:?} for {client:?}, which did not ask");
     }
 }
@@ -136,7 +136,7 @@ impl Turns {
         engine
             .close(clock.now())
             .inspect_err(|error| desk.fail(error))?;
-        desk.acknowledge(Position::from_bits(u64::MAX));
+        desk.acknowledge(Ticket::LAST);
         Ok(kept)
     }
 }

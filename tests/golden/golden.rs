@@ -27,7 +27,7 @@ use bsd::storage::disk::Fs;
 use bsd::storage::disk::sim::Crash;
 use bsd::storage::format::{FrameHeader, LogId, SegmentHeader, records, segment_header};
 use bsd::storage::{OpenError, SimFs};
-use bsd::types::{ClientId, JobId, Now, Position, Time};
+use bsd::types::{ClientId, JobId, Now, Ticket, Time};
 
 /// 2027-01-15 08:00:00 UTC.
 const WALL_NS: u64 = 1_800_000_000_000_000_000;
@@ -59,7 +59,7 @@ struct Session {
 struct LastReply(Option<String>);
 
 impl ReplySink for LastReply {
-    fn reply(&mut self, _: ClientId, _: Position, reply: Reply<'_>) {
+    fn reply(&mut self, _: ClientId, _: Ticket, reply: Reply<'_>) {
         self.0 = Some(format!("{reply:?}"));
     }
 }
@@ -370,7 +370,7 @@ fn jobs(session: &mut Session, ids: std::ops::RangeInclusive<u64>) -> Vec<String
 struct Body(Vec<u8>);
 
 impl ReplySink for Body {
-    fn reply(&mut self, _: ClientId, _: Position, reply: Reply<'_>) {
+    fn reply(&mut self, _: ClientId, _: Ticket, reply: Reply<'_>) {
         let Reply::Found(_, body) = reply else {
             panic!("{reply:?}")
         };

@@ -5,7 +5,7 @@ use bsd::protocol::{Command, Reply, Request};
 use bsd::random::Random;
 use bsd::storage::disk::sim::{Crash, OpKind};
 use bsd::storage::{SimFs, SyncPolicy};
-use bsd::types::{ClientId, Position};
+use bsd::types::{ClientId, Ticket};
 
 use super::driver::{Driver, SEGMENT_SIZE, Step, WORKERS, beginning, options};
 use super::workload::{Mood, random_steps};
@@ -348,5 +348,5 @@ fn fill_half(engine: &mut Engine) {
 struct NoOne;
 
 impl ReplySink for NoOne {
-    fn reply(&mut self, _: ClientId, _: Position, _: Reply<'_>) {}
+    fn reply(&mut self, _: ClientId, _: Ticket, _: Reply<'_>) {}
 }

@@ -11,7 +11,7 @@ use bsd::protocol::{Command, Op, Reply, Request};
 use bsd::random::Random;
 use bsd::storage::disk::sim::{Crash, Errno, Fault, OpKind};
 use bsd::storage::{SimFs, SyncPolicy};
-use bsd::types::{ClientId, JobId, Now, Position};
+use bsd::types::{ClientId, JobId, Now, Ticket};
 
 use super::driver::{MS_NS, Setup, after_restart, beginning, disk_bytes, options};
 
@@ -45,7 +45,7 @@ enum Answer {
 }
 
 impl ReplySink for Last {
-    fn reply(&mut self, _: ClientId, _: Position, reply: Reply<'_>) {
+    fn reply(&mut self, _: ClientId, _: Ticket, reply: Reply<'_>) {
         self.0 = Some(match reply {
             Reply::Inserted(id) | Reply::Reserved(id, _) => Answer::Id(id.0),
             Reply::KickedCount(count) => Answer::Count(count),

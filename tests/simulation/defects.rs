@@ -11,7 +11,7 @@ use bsd::storage::format::{
     segment_header,
 };
 use bsd::storage::{OpenError, SimFs, SyncPolicy};
-use bsd::types::{ClientId, Position};
+use bsd::types::{ClientId, Ticket};
 
 use super::driver::{DIR, Driver, Step, Stop, after_restart, beginning, options, path};
 use super::oracle::{History, State};
@@ -123,7 +123,7 @@ fn d15_a_crafted_length_is_an_error_and_shows_no_other_memory() {
 struct NoOne;
 
 impl ReplySink for NoOne {
-    fn reply(&mut self, _: ClientId, _: Position, _: Reply<'_>) {}
+    fn reply(&mut self, _: ClientId, _: Ticket, _: Reply<'_>) {}
 }
 
 /// The time of two thousand rounds of put, reserve and delete, with `tubes` other tubes with one

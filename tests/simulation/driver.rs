@@ -14,7 +14,7 @@ use bsd::protocol::{Command, Op, Reply, Request};
 use bsd::storage::disk::sim::Crash;
 use bsd::storage::format::LogId;
 use bsd::storage::{OpenError, SimFs, StoreError, SyncPolicy};
-use bsd::types::{ClientId, Counters, JobId, JobState, Now, Position, SECOND_NS, Time};
+use bsd::types::{ClientId, Counters, JobId, JobState, Now, SECOND_NS, Ticket, Time};
 
 use super::alterations::Change;
 use super::oracle::{Effect, History, Job, Pause, Placed, Seen, SeenJob, State, body, later};
@@ -79,10 +79,10 @@ pub(super) enum Answer {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Answers(Vec<(Position, Answer)>);
+pub(super) struct Answers(Vec<(Ticket, Answer)>);
 
 impl ReplySink for Answers {
-    fn reply(&mut self, _: ClientId, after: Position, reply: Reply<'_>) {
+    fn reply(&mut self, _: ClientId, after: Ticket, reply: Reply<'_>) {
         let answer = match reply {
             Reply::Inserted(id) => Answer::Inserted(id.0),
             Reply::Reserved(id, body) | Reply::Found(id, body) => Answer::Job(id.0, body.to_vec()),
@@ -362,7 +362,9 @@ impl Driver {
             return self.least_acknowledged();
         }
         let log = self.engine.as_ref().and_then(Engine::log);
-        log.map_or(self.least, |log| self.history.acknowledged(log.durable()))
+        log.map_or(self.least, |log| {
+            self.history.acknowledged(Ticket::at(log.durable()))
+        })
     }
 
     /// Stop cleanly; the counters that every start from now on has to find.
@@ -805,15 +807,14 @@ impl Driver {
 
     /// There was no reply: the command may or may not be in the log.
     pub(super) fn unanswered(&mut self, effects: &[Effect]) -> Stop {
-        let never = Position::from_bits(u64::MAX);
-        self.history.push(effects, never);
+        self.history.push(effects, Ticket::LAST);
         let now = self.now;
         let stop = self.engine_mut().commit(now).map_err(Stop::Store);
         stop.err().unwrap_or(Stop::Disk)
     }
 
     /// Jobs whose bodies could not be read have been buried, in the order of the records of that.
-    pub(super) fn note_quarantined(&mut self, after: Position) {
+    pub(super) fn note_quarantined(&mut self, after: Ticket) {
         let queue = self.engine().queue();
         let is_new = |(id, job): &(&u64, &Job)| {
             let found = queue.job(JobId(**id));
@@ -839,7 +840,7 @@ impl Driver {
     }
 
     /// Run a command; the reply, and the position it waits for. `None`: the log has failed.
-    fn ask(&mut self, client: ClientId, command: Command<'_>) -> Option<(Position, Answer)> {
+    fn ask(&mut self, client: ClientId, command: Command<'_>) -> Option<(Ticket, Answer)> {
         let mut answers = Answers::default();
         let now = self.now;
         let flow =

@@ -10,7 +10,7 @@ use bsd::storage::disk::sim::Crash;
 use bsd::storage::inspect::history::{Fate, history};
 use bsd::storage::inspect::{Inspection, repair};
 use bsd::storage::{SimFs, StoreError, SyncPolicy};
-use bsd::types::{ClientId, JobId, JobState, Now, Position, Time};
+use bsd::types::{ClientId, JobId, JobState, Now, Ticket, Time};
 
 use super::damage::segments;
 use super::driver::{DIR, after_restart, beginning, options, path};
@@ -21,10 +21,10 @@ const TUBE: &str = "mail";
 
 /// The last reply, and what has to be durable before it may leave.
 #[derive(Default)]
-struct Last(Option<(Position, String)>);
+struct Last(Option<(Ticket, String)>);
 
 impl ReplySink for Last {
-    fn reply(&mut self, _: ClientId, after: Position, reply: Reply<'_>) {
+    fn reply(&mut self, _: ClientId, after: Ticket, reply: Reply<'_>) {
         self.0 = Some((after, format!("{reply:?}")));
     }
 }
@@ -483,7 +483,7 @@ fn a_job_that_is_buried_in_the_midst_of_a_kick_is_not_counted_as_kicked_by_the_r
 struct Told(Vec<ClientId>);
 
 impl ReplySink for Told {
-    fn reply(&mut self, client: ClientId, _: Position, _: Reply<'_>) {
+    fn reply(&mut self, client: ClientId, _: Ticket, _: Reply<'_>) {
         self.0.push(client);
     }
 }

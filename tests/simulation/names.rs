@@ -9,7 +9,7 @@ use bsd::protocol::{Command, Op, Reply, Request};
 use bsd::storage::disk::sim::{Errno, Fault, OpKind};
 use bsd::storage::format::{file_name, parse_file_name};
 use bsd::storage::{SimFs, SyncPolicy};
-use bsd::types::{ClientId, Now, Position, SECOND_NS, SegmentId};
+use bsd::types::{ClientId, Now, SECOND_NS, SegmentId, Ticket};
 
 use super::damage::segments;
 use super::driver::{Driver, Step, after_restart, beginning, options, path};
@@ -67,7 +67,7 @@ fn f12_a_log_of_any_number_of_segments_is_written_read_and_compacted_with_few_de
 struct Last(String);
 
 impl ReplySink for Last {
-    fn reply(&mut self, _: ClientId, _: Position, reply: Reply<'_>) {
+    fn reply(&mut self, _: ClientId, _: Ticket, reply: Reply<'_>) {
         self.0 = match reply {
             Reply::Reserved(id, _) => format!("Reserved {id}"),
             other => format!("{other:?}"),

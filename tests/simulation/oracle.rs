@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::rc::Rc;
 
-use bsd::types::{Counters, JobId, Now, Position, SECOND_NS};
+use bsd::types::{Counters, JobId, Now, SECOND_NS, Ticket};
 
 /// Where a job is, for a restart: a reserved one is ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -193,8 +193,8 @@ impl State {
 /// The states that there have been.
 #[derive(Debug, Clone)]
 pub(super) struct History {
-    /// Each with the position that has to be durable for it to be acknowledged.
-    states: Vec<(Position, State)>,
+    /// Each with the ticket of its reply.
+    states: Vec<(Ticket, State)>,
     /// How often each job has been reserved and has timed out, recorded or not.
     pub(super) happened: BTreeMap<u64, (u32, u32)>,
 }
@@ -207,7 +207,7 @@ impl History {
             happened.map(|(id, job)| (*id, (job.counters.reserves, job.counters.timeouts)));
         History {
             happened: happened.collect(),
-            states: vec![(Position::ZERO, state)],
+            states: vec![(Ticket::NONE, state)],
         }
     }
 
@@ -216,7 +216,7 @@ impl History {
     }
 
     /// A command had these effects: all of them or none.
-    pub(super) fn push(&mut self, effects: &[Effect], after: Position) {
+    pub(super) fn push(&mut self, effects: &[Effect], after: Ticket) {
         if effects.is_empty() {
             return;
         }
@@ -225,8 +225,8 @@ impl History {
         self.states.push((after, state));
     }
 
-    /// The index of the last state that was acknowledged when `acknowledged` was durable.
-    pub(super) fn acknowledged(&self, acknowledged: Position) -> usize {
+    /// The index of the last state that was acknowledged when `acknowledged` was.
+    pub(super) fn acknowledged(&self, acknowledged: Ticket) -> usize {
         self.states
             .iter()
             .rposition(|(after, _)| *after <= acknowledged)

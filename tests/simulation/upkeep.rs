@@ -7,7 +7,7 @@ use bsd::engine::{Engine, Options, ReplySink};
 use bsd::protocol::{Command, Op, Reply, Request};
 use bsd::storage::disk::sim::Crash;
 use bsd::storage::{SimFs, SyncPolicy};
-use bsd::types::{ClientId, JobId, Now, Position};
+use bsd::types::{ClientId, JobId, Now, Ticket};
 
 use super::driver::{after_restart, beginning, options};
 
@@ -19,7 +19,7 @@ const MEMORY_MAX: u64 = 1 << 40;
 struct Last(String);
 
 impl ReplySink for Last {
-    fn reply(&mut self, _: ClientId, _: Position, reply: Reply<'_>) {
+    fn reply(&mut self, _: ClientId, _: Ticket, reply: Reply<'_>) {
         self.0 = format!("{reply:?}");
     }
 }

@@ -32,7 +32,7 @@ use bsd::storage::disk::sim::Crash;
 use bsd::storage::format::LogId;
 use bsd::storage::inspect::Inspection;
 use bsd::storage::{SimFs, SyncPolicy, Trail};
-use bsd::types::{ClientId, JobId, JobState, Now, Position, SECOND_NS, Time};
+use bsd::types::{ClientId, JobId, JobState, Now, Position, SECOND_NS, Ticket, Time};
 
 const RUNS: u64 = 10_000;
 const DIR: &str = "/data";
@@ -43,7 +43,7 @@ pub(super) const MS_NS: u64 = 1_000_000;
 pub(super) struct Sink;
 
 impl ReplySink for Sink {
-    fn reply(&mut self, _: ClientId, _: Position, _: Reply<'_>) {}
+    fn reply(&mut self, _: ClientId, _: Ticket, _: Reply<'_>) {}
 }
 
 /// A job as a restart has it, counters and times apart.
@@ -232,7 +232,7 @@ impl World {
     pub(super) fn reply(&mut self, command: Command<'_>) -> String {
         struct Name(String);
         impl ReplySink for Name {
-            fn reply(&mut self, _: ClientId, _: Position, reply: Reply<'_>) {
+            fn reply(&mut self, _: ClientId, _: Ticket, reply: Reply<'_>) {
                 let text = format!("{reply:?}");
                 let is_of_name = |letter: char| letter.is_alphanumeric();
                 self.0 = text.chars().take_while(|it| is_of_name(*it)).collect();

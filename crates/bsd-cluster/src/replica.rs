@@ -38,7 +38,7 @@ use bsd::ErrorClass;
 use bsd::engine::{ApplyError, Engine, Options, ReplySink};
 use bsd::storage::format::Stamp;
 use bsd::storage::{Log, OpenError};
-use bsd::types::{Now, Position, Time};
+use bsd::types::{Now, Ticket, Time};
 
 /// Bytes of entries that a follower applies in one turn, more or less by one entry.
 const APPLIED_A_TURN: usize = 512 << 10;
@@ -428,7 +428,7 @@ impl Replica {
     }
 
     /// Replies that wait for a turn up to this one may leave. The queue is told, too.
-    pub fn acknowledge(&mut self, engine: &mut Engine) -> Position {
+    pub fn acknowledge(&mut self, engine: &mut Engine) -> Ticket {
         // What is committed when another one leads may be that one's, under the numbers of what was
         // decided here.
         if self.leading.is_some() && !self.is_falling() {
@@ -451,8 +451,8 @@ impl Replica {
             engine.acknowledge_turn(self.acknowledged);
         }
         match self.leading {
-            Some(_) => Position::from_bits(self.acknowledged),
-            None => Position::ZERO,
+            Some(_) => Ticket::turn(self.acknowledged),
+            None => Ticket::NONE,
         }
     }
 

@@ -19,7 +19,7 @@ use bsd::door::Desk;
 use bsd::engine::{Engine, Flow, ReplySink};
 use bsd::protocol::{Command, Limits, Refusal, Reply, Request};
 use bsd::storage::{Log, StoreError};
-use bsd::types::{ClientId, Now, Position, SECOND_NS, Time};
+use bsd::types::{ClientId, Now, Position, SECOND_NS, Ticket, Time};
 
 /// Requests run for one connection before the next connection is served.
 pub(super) const REQUESTS_PER_CONNECTION: usize = 512;
@@ -389,8 +389,8 @@ impl Core {
         Ok(())
     }
 
-    /// Replies and answers that wait for a position up to this one may leave.
-    pub(super) fn acknowledge(&mut self, acknowledged: Position) {
+    /// Replies and answers that wait for a ticket up to this one may leave.
+    pub(super) fn acknowledge(&mut self, acknowledged: Ticket) {
         self.outputs.acknowledge(acknowledged);
         self.desk.acknowledge(acknowledged);
         self.engine.tell_events(self.now);

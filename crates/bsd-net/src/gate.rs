@@ -25,7 +25,7 @@ use super::tls::{Tls, TlsStream};
 use super::{CONNECTIONS, Server};
 use bsd::engine::ReplySink;
 use bsd::protocol::Reply;
-use bsd::types::{ClientId, Position, SECOND_NS, Time};
+use bsd::types::{ClientId, SECOND_NS, Ticket, Time};
 
 /// How long a client may take to come in.
 pub(super) const ENTRY_NS: i64 = 10 * SECOND_NS;
@@ -344,7 +344,7 @@ impl Server {
             auth.forget(client, &mut connection.told_at);
             connection.ending = Some("its token is wrong");
             let outputs = &mut self.core.outputs;
-            outputs.reply(client, Position::ZERO, Reply::NotAuthorized);
+            outputs.reply(client, Ticket::NONE, Reply::NotAuthorized);
         }
         while let Some(client) = self.gate.next_late(self.core.now.mono) {
             let Some(connection) = slot(&mut self.connections, client) else {

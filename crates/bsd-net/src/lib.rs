@@ -101,7 +101,7 @@ use bsd::clock::Clock;
 use bsd::door::{self, Door};
 use bsd::engine::Engine;
 use bsd::storage::{Log, StoreError};
-use bsd::types::{ClientId, Position, Time};
+use bsd::types::{ClientId, Ticket, Time};
 use bsd_cluster::replica::ReplicaError;
 
 /// The target of log lines about single connections, of which there may be very many.
@@ -284,8 +284,8 @@ impl Server {
             // What replies wait for is a majority.
             return Ok(());
         }
-        desk.acknowledge(Position::from_bits(u64::MAX));
-        outputs.acknowledge(Position::from_bits(u64::MAX));
+        desk.acknowledge(Ticket::LAST);
+        outputs.acknowledge(Ticket::LAST);
         let now = clock.now().mono;
         outputs.begin_turn(now);
         while outputs.has_dirty() {

@@ -378,7 +378,7 @@ fn replies_too_many_for_one_turn_reach_all_clients() {
         server
             .core
             .outputs
-            .reply(client, Position::ZERO, Reply::Found(JobId(1), &body));
+            .reply(client, Ticket::NONE, Reply::Found(JobId(1), &body));
     }
     let stopper = server.reactor.stopper();
     let thread = std::thread::spawn(move || server.run());

@@ -25,7 +25,7 @@ use bsd::random::Random;
 use bsd::storage::disk::sim::Crash;
 use bsd::storage::format::Stamp;
 use bsd::storage::{SimFs, StoreError, SyncPolicy};
-use bsd::types::{ClientId, JobId, JobState, Now, Position};
+use bsd::types::{ClientId, JobId, JobState, Now, Ticket};
 
 use self::state::State;
 use super::driver::{DIR, MS_NS, TUBES, beginning};
@@ -131,7 +131,7 @@ fn options(fs: &SimFs, mood: Mood) -> Options {
 }
 
 #[derive(Default)]
-struct Replies(Vec<(ClientId, Position, Said)>);
+struct Replies(Vec<(ClientId, Ticket, Said)>);
 
 #[derive(Debug, PartialEq, Eq)]
 enum Said {
@@ -145,7 +145,7 @@ enum Said {
 }
 
 impl ReplySink for Replies {
-    fn reply(&mut self, client: ClientId, after: Position, reply: Reply<'_>) {
+    fn reply(&mut self, client: ClientId, after: Ticket, reply: Reply<'_>) {
         let said = match reply {
             Reply::Inserted(id) => Said::Inserted(id.0),
             Reply::Reserved(id, body) | Reply::Found(id, body) => Said::Job(id.0, body.to_vec()),
@@ -182,8 +182,8 @@ struct Cluster {
     /// Whose bodies the jobs have, that of a copy is its original's.
     bodies: BTreeMap<u64, (u64, usize)>,
     /// Replies of this turn, and of earlier ones with the first and the last entry of their turn.
-    new_acks: Vec<Position>,
-    acks: VecDeque<(Position, u64, u64)>,
+    new_acks: Vec<Ticket>,
+    acks: VecDeque<(Ticket, u64, u64)>,
     /// A disk may be full.
     is_short: bool,
     is_limited: bool,

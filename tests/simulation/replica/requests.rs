@@ -315,7 +315,7 @@ impl Cluster {
         Ok(true)
     }
 
-    fn altered(&mut self, awaited: Position, done: Altered) {
+    fn altered(&mut self, awaited: Ticket, done: Altered) {
         if self.leader().after() > awaited {
             self.new_acks.push(self.leader().after());
         }

@@ -37,7 +37,7 @@ use bsd::storage::disk::Fs;
 use bsd::storage::disk::sim::Crash;
 use bsd::storage::format::Stamp;
 use bsd::storage::{OpenError, SimFs};
-use bsd::types::{ClientId, JobId, Now, Position, Time};
+use bsd::types::{ClientId, JobId, Now, Ticket, Time};
 
 const DIR: &str = "/data";
 const MS: i64 = 1_000_000;
@@ -56,7 +56,7 @@ const SETTINGS: Settings = Settings {
     handed_bytes: 8 << 20,
 };
 
-struct Replies(Vec<(ClientId, Position, Told)>);
+struct Replies(Vec<(ClientId, Ticket, Told)>);
 
 #[derive(Debug, Clone)]
 enum Told {
@@ -68,7 +68,7 @@ enum Told {
 }
 
 impl ReplySink for Replies {
-    fn reply(&mut self, client: ClientId, after: Position, reply: Reply<'_>) {
+    fn reply(&mut self, client: ClientId, after: Ticket, reply: Reply<'_>) {
         let told = match reply {
             Reply::Inserted(id) => Told::Inserted(id),
             Reply::Reserved(id, body) => Told::Reserved(id, body.to_vec()),
@@ -93,7 +93,7 @@ enum Asked {
 
 /// A reply that has not left.
 struct Waiting {
-    after: Position,
+    after: Ticket,
     told: Told,
     asked: Asked,
     /// The term in which it was decided, and the newest one of which anyone had been told before.

@@ -21,7 +21,7 @@ use crate::doorway::Doorway;
 use crate::guard::Asker;
 use bsd::door::{JobError, Slice, Step, Work};
 use bsd::engine::{Altered, JobAction};
-use bsd::types::{JobId, JobState, Position, SECOND_NS, Time};
+use bsd::types::{JobId, JobState, SECOND_NS, Ticket, Time};
 
 /// Jobs a second that may be asked for as the rate of a task.
 pub(crate) const RATE_MAX: u64 = 1_000_000;
@@ -205,7 +205,7 @@ struct Drive {
     begun: Option<Time>,
     /// Bytes logged since the log had got to `mark`, which is not durable yet.
     ahead: usize,
-    mark: Position,
+    mark: Ticket,
     matched: u64,
     changed: u64,
     skipped: u64,
@@ -240,7 +240,7 @@ impl Drive {
             scan: Some(scan),
             begun: None,
             ahead: 0,
-            mark: Position::ZERO,
+            mark: Ticket::NONE,
             matched: 0,
             changed: 0,
             skipped: 0,

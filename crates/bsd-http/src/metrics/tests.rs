@@ -10,7 +10,7 @@ use super::*;
 use bsd::clock::Clock;
 use bsd::engine::{Engine, Options, ReplySink};
 use bsd::protocol::{Command, Reply, Request};
-use bsd::types::{ClientId, JobId, Now, Position};
+use bsd::types::{ClientId, JobId, Now, Position, Ticket};
 use bsd_archive::follow;
 
 fn written(write: impl FnOnce(&mut Page)) -> String {
@@ -179,7 +179,7 @@ fn t22_processor_time_and_memory_are_what_the_system_says() {
 struct Yaml(String);
 
 impl ReplySink for Yaml {
-    fn reply(&mut self, _: ClientId, _: Position, reply: Reply<'_>) {
+    fn reply(&mut self, _: ClientId, _: Ticket, reply: Reply<'_>) {
         if let Reply::Yaml(text) = reply {
             self.0 = String::from_utf8(text.to_vec()).unwrap();
         }

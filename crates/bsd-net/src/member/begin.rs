@@ -21,7 +21,7 @@ use bsd::engine::{Engine, Options};
 use bsd::storage::disk::Fs;
 use bsd::storage::format::Stamp;
 use bsd::storage::{AppendError, OpenError};
-use bsd::types::{Now, Position, Time};
+use bsd::types::{Now, Ticket, Time};
 use bsd_cluster::install;
 use bsd_cluster::ledger::{Base, Identity, Ledger};
 use bsd_cluster::ledger_dir;
@@ -258,7 +258,7 @@ impl Member {
             pulse: Arc::default(),
             heart,
             standing: Standing::Follows,
-            acknowledged: Position::ZERO,
+            acknowledged: Ticket::NONE,
             _lock: lock,
         };
         match (ledger, config.beginning) {

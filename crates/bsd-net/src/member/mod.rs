@@ -53,7 +53,7 @@ use super::pulse::{Pulse, Stage};
 use super::tls::end_of;
 use bsd::engine::{Engine, Options};
 use bsd::storage::disk::Fs;
-use bsd::types::{Now, Position, Time};
+use bsd::types::{Now, Ticket, Time};
 use bsd_cluster::member::{Members, NodeId};
 use bsd_cluster::node::{Change, Role};
 use bsd_cluster::replica::{Replica, ReplicaError, Standing};
@@ -130,8 +130,8 @@ pub struct Member {
     /// The service manager's heartbeat for each step of that.
     heart: Arc<OnceLock<Heart>>,
     standing: Standing,
-    /// Replies up to this position may leave.
-    acknowledged: Position,
+    /// Replies up to this ticket may leave.
+    acknowledged: Ticket,
     _lock: Box<dyn bsd::storage::disk::DirLock>,
 }
 
@@ -223,8 +223,8 @@ impl Member {
         Ok(())
     }
 
-    /// The position up to which replies may leave, if this member leads.
-    pub(super) fn acknowledged(&self) -> Position {
+    /// The ticket up to which replies may leave, if this member leads.
+    pub(super) fn acknowledged(&self) -> Ticket {
         self.acknowledged
     }
 

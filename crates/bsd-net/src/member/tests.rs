@@ -35,7 +35,7 @@ const JOBS: u64 = 7;
 struct NoOne;
 
 impl ReplySink for NoOne {
-    fn reply(&mut self, _: ClientId, _: Position, _: Reply<'_>) {}
+    fn reply(&mut self, _: ClientId, _: Ticket, _: Reply<'_>) {}
 }
 
 fn begin() -> Now {

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use bsd::engine::TubeDocument;
 use bsd::protocol::{self, Reply, Shown};
 use bsd::storage::{Body, BodyError};
-use bsd::types::{JobId, Position};
+use bsd::types::{JobId, Ticket};
 
 /// Bytes written to one client before the next one is served, so that a large reply to a fast
 /// client does not delay the others.
@@ -17,7 +17,7 @@ const SENT_SLACK_MAX: usize = 64 << 10;
 /// Replies that may leave once the log is durable up to `after`.
 #[derive(Debug, Clone, Copy)]
 struct Parked {
-    after: Position,
+    after: Ticket,
     size: usize,
 }
 
@@ -78,14 +78,14 @@ impl Sending {
 }
 
 impl Buffer {
-    pub(super) fn push(&mut self, after: Position, reply: &Reply<'_>) {
+    pub(super) fn push(&mut self, after: Ticket, reply: &Reply<'_>) {
         let before = self.bytes.len();
         protocol::encode(reply, &mut self.bytes);
         self.park(after, self.bytes.len() - before);
     }
 
     /// A long document follows, part by part; its first line waits for `after`.
-    pub(super) fn push_document(&mut self, after: Position, document: TubeDocument) {
+    pub(super) fn push_document(&mut self, after: Ticket, document: TubeDocument) {
         let before = self.bytes.len();
         protocol::encode_document_begin(document.size(), &mut self.bytes);
         self.park(after, self.bytes.len() - before);
@@ -93,7 +93,7 @@ impl Buffer {
     }
 
     /// A job follows, its body piece by piece; its line waits for `after`.
-    pub(super) fn push_body(&mut self, after: Position, (shown, job): (Shown, JobId), body: Body) {
+    pub(super) fn push_body(&mut self, after: Ticket, (shown, job): (Shown, JobId), body: Body) {
         let before = self.bytes.len();
         protocol::encode_body_begin(shown, job, body.size(), &mut self.bytes);
         self.park(after, self.bytes.len() - before);
@@ -107,15 +107,15 @@ impl Buffer {
 
     /// Replies leave in order, so a reply that waits no longer than the one before it shares its
     /// entry.
-    fn park(&mut self, after: Position, size: usize) {
+    fn park(&mut self, after: Ticket, size: usize) {
         match self.parked.back_mut() {
             Some(last) if after <= last.after => last.size += size,
             _ => self.parked.push_back(Parked { after, size }),
         }
     }
 
-    /// Release the replies that waited for a position up to this one.
-    pub(super) fn release(&mut self, acknowledged: Position) {
+    /// Release the replies that waited for a ticket up to this one.
+    pub(super) fn release(&mut self, acknowledged: Ticket) {
         while let Some(front) = self
             .parked
             .front()
@@ -282,13 +282,12 @@ impl Buffer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bsd::types::SegmentId;
 
     #[test]
     fn replies_of_one_position_are_parked_together() {
         let mut buffer = Buffer::default();
         for _ in 0..100 {
-            buffer.push(Position::new(SegmentId(1), 10), &Reply::Deleted);
+            buffer.push(Ticket::turn(10), &Reply::Deleted);
         }
         assert_eq!(buffer.parked.len(), 1);
     }

@@ -1,7 +1,7 @@
 //! Replies that have not reached their clients: encoded, and parked until the log has caught up.
 //!
 //! A reply waits here between the engine and the socket. Invariants:
-//! * no byte of a reply is written before [`Outputs::acknowledge`] has reached the position that
+//! * no byte of a reply is written before [`Outputs::acknowledge`] has reached the ticket that
 //!   the reply was given with (a crash cannot take back anything that a client has seen);
 //! * the replies of one client leave in the order in which they were given;
 //! * a client without outstanding replies owns no memory here except its slot;
@@ -21,7 +21,7 @@ use super::socket::Peer;
 use bsd::engine::{Link, ReplySink, TubeDocument};
 use bsd::protocol::{Reply, Shown};
 use bsd::storage::Body;
-use bsd::types::{ClientId, JobId, Position, Time};
+use bsd::types::{ClientId, JobId, Ticket, Time};
 
 /// A client with more waiting bytes than this is neither read nor served until it takes them.
 const PENDING_MAX: usize = 256 << 10;
@@ -89,7 +89,7 @@ pub(super) struct Outputs {
     stalled: StalledClients,
     /// Clients that are to be closed because someone said so.
     dismissed: Vec<ClientId>,
-    acknowledged: Position,
+    acknowledged: Ticket,
     /// Bytes of memory held for all clients together, and their bound.
     held: usize,
     held_max: usize,
@@ -116,7 +116,7 @@ impl Outputs {
             pool: Vec::new(),
             stalled: StalledClients::default(),
             dismissed: Vec::new(),
-            acknowledged: Position::ZERO,
+            acknowledged: Ticket::NONE,
             held: 0,
             held_max,
             now: Time(0),
@@ -200,7 +200,7 @@ impl Outputs {
         if name.is_some() {
             self.certify(client, name);
         }
-        self.reply(client, Position::ZERO, Reply::Authenticated);
+        self.reply(client, Ticket::NONE, Reply::Authenticated);
     }
 
     /// This many bytes are held below the buffer for a write that is not over.
@@ -280,12 +280,12 @@ impl Outputs {
         }
     }
 
-    /// Replies that wait for a position up to this one may leave.
-    pub(super) fn acknowledge(&mut self, position: Position) {
-        if position <= self.acknowledged {
+    /// Replies that wait for a ticket up to this one may leave.
+    pub(super) fn acknowledge(&mut self, upto: Ticket) {
+        if upto <= self.acknowledged {
             return;
         }
-        self.acknowledged = position;
+        self.acknowledged = upto;
         for client in std::mem::take(&mut self.waiting) {
             let output = self.slot(client);
             if std::mem::take(&mut output.waiting) {
@@ -443,11 +443,11 @@ impl ReplySink for Outputs {
         true
     }
 
-    fn reply(&mut self, client: ClientId, after: Position, reply: Reply<'_>) {
+    fn reply(&mut self, client: ClientId, after: Ticket, reply: Reply<'_>) {
         self.push(client, |buffer| buffer.push(after, &reply));
     }
 
-    fn reply_in_parts(&mut self, client: ClientId, after: Position, document: TubeDocument) {
+    fn reply_in_parts(&mut self, client: ClientId, after: Ticket, document: TubeDocument) {
         self.push(client, |buffer| buffer.push_document(after, document));
     }
 
@@ -455,7 +455,7 @@ impl ReplySink for Outputs {
         true
     }
 
-    fn reply_body(&mut self, client: ClientId, after: Position, job: (Shown, JobId), body: Body) {
+    fn reply_body(&mut self, client: ClientId, after: Ticket, job: (Shown, JobId), body: Body) {
         self.push(client, |buffer| buffer.push_body(after, job, body));
     }
 }

@@ -4,7 +4,7 @@ use super::buffer::WRITTEN_PER_CLIENT_MAX;
 use super::*;
 use bsd::engine::{Engine, Options};
 use bsd::protocol::{Command, Request};
-use bsd::types::{JobId, Now, SECOND_NS, SegmentId};
+use bsd::types::{JobId, Now, SECOND_NS};
 
 const ONE: ClientId = ClientId(0);
 const TWO: ClientId = ClientId(1);
@@ -47,8 +47,8 @@ impl Write for Socket {
     }
 }
 
-fn at(offset: u32) -> Position {
-    Position::new(SegmentId(1), offset)
+fn at(offset: u32) -> Ticket {
+    Ticket::turn(offset.into())
 }
 
 fn outputs() -> Outputs {
@@ -89,7 +89,7 @@ fn nothing_leaves_before_the_log_has_caught_up() {
 fn a_reply_that_need_not_wait_does_not_overtake_one_that_must() {
     let (mut outputs, mut socket) = (outputs(), Socket::new());
     outputs.reply(ONE, at(10), Reply::Deleted);
-    outputs.reply(ONE, Position::ZERO, Reply::NotFound);
+    outputs.reply(ONE, Ticket::NONE, Reply::NotFound);
     assert_eq!(outputs.send(ONE, &mut socket).unwrap(), Sent::Part);
     assert_eq!(socket.text(), "");
     outputs.acknowledge(at(10));
@@ -100,7 +100,7 @@ fn a_reply_that_need_not_wait_does_not_overtake_one_that_must() {
 #[test]
 fn a_reply_before_the_one_that_waits_leaves_at_once() {
     let (mut outputs, mut socket) = (outputs(), Socket::new());
-    outputs.reply(ONE, Position::ZERO, Reply::NotFound);
+    outputs.reply(ONE, Ticket::NONE, Reply::NotFound);
     outputs.reply(ONE, at(10), Reply::Deleted);
     assert_eq!(outputs.send(ONE, &mut socket).unwrap(), Sent::Part);
     assert_eq!(socket.text(), "NOT_FOUND\r\n");
@@ -110,7 +110,7 @@ fn a_reply_before_the_one_that_waits_leaves_at_once() {
 fn one_client_that_waits_does_not_hold_up_another() {
     let (mut outputs, mut socket) = (outputs(), Socket::new());
     outputs.reply(ONE, at(10), Reply::Deleted);
-    outputs.reply(TWO, Position::ZERO, Reply::NotFound);
+    outputs.reply(TWO, Ticket::NONE, Reply::NotFound);
     assert_eq!(outputs.send(TWO, &mut socket).unwrap(), Sent::All);
     assert_eq!(socket.text(), "NOT_FOUND\r\n");
 }
@@ -131,12 +131,12 @@ fn many_replies_take_one_write() {
 fn a_full_socket_goes_on_where_it_stopped() {
     let (mut outputs, mut socket) = (outputs(), Socket::new());
     socket.room = 5;
-    outputs.reply(ONE, Position::ZERO, Reply::NotFound);
+    outputs.reply(ONE, Ticket::NONE, Reply::NotFound);
     send_dirty(&mut outputs, ONE, &mut socket);
     assert_eq!(socket.text(), "NOT_F");
     assert!(!outputs.has_dirty(), "it would be tried again and again");
     // A further reply does not try a socket that is known to be full.
-    outputs.reply(ONE, Position::ZERO, Reply::Deleted);
+    outputs.reply(ONE, Ticket::NONE, Reply::Deleted);
     socket.room = usize::MAX;
     send_dirty(&mut outputs, ONE, &mut socket);
     assert_eq!(socket.text(), "NOT_F");
@@ -150,7 +150,7 @@ fn a_client_that_does_not_take_its_replies_is_not_served() {
     let (mut outputs, mut socket) = (outputs(), Socket::new());
     let body = vec![b'x'; PENDING_MAX];
     assert!(outputs.may_run(ONE));
-    outputs.reply(ONE, Position::ZERO, Reply::Found(JobId(1), &body));
+    outputs.reply(ONE, Ticket::NONE, Reply::Found(JobId(1), &body));
     assert!(!outputs.may_run(ONE));
     assert!(outputs.may_run(TWO));
     outputs.send(ONE, &mut socket).unwrap();
@@ -161,7 +161,7 @@ fn a_client_that_does_not_take_its_replies_is_not_served() {
 fn a_large_reply_is_written_in_turns() {
     let (mut outputs, mut socket) = (outputs(), Socket::new());
     let body = vec![b'x'; 2 * WRITTEN_PER_CLIENT_MAX];
-    outputs.reply(ONE, Position::ZERO, Reply::Found(JobId(1), &body));
+    outputs.reply(ONE, Ticket::NONE, Reply::Found(JobId(1), &body));
     send_dirty(&mut outputs, ONE, &mut socket);
     assert_eq!(socket.bytes.len(), WRITTEN_PER_CLIENT_MAX);
     assert!(
@@ -196,13 +196,13 @@ fn f22_a_turn_takes_and_writes_its_share_and_who_comes_again_goes_first() {
     for &client in &clients {
         assert_eq!(outputs.is_full(), client.0 >= 4, "{client:?}");
         outputs.open(client);
-        outputs.reply(client, Position::ZERO, Reply::Found(JobId(1), &body));
+        outputs.reply(client, Ticket::NONE, Reply::Found(JobId(1), &body));
     }
     assert_eq!(turn(&mut outputs), Vec::from_iter(0..16));
     assert!(!outputs.is_full());
     let last = ClientId(20);
     outputs.open(last);
-    outputs.reply(last, Position::ZERO, Reply::NotFound);
+    outputs.reply(last, Ticket::NONE, Reply::NotFound);
     let order: Vec<u32> = [20].into_iter().chain(16..20).chain(0..12).collect();
     assert_eq!(
         turn(&mut outputs),
@@ -219,7 +219,7 @@ fn f22_when_a_turn_has_written_for_long_enough_only_who_comes_again_is_told_and_
     outputs.open(small);
     for client in (0..9).map(ClientId) {
         outputs.open(client);
-        outputs.reply(client, Position::ZERO, Reply::Found(JobId(1), &body));
+        outputs.reply(client, Ticket::NONE, Reply::Found(JobId(1), &body));
     }
     // Each reading of the clock finds that this much time has passed.
     let mut time = 0;
@@ -238,7 +238,7 @@ fn f22_when_a_turn_has_written_for_long_enough_only_who_comes_again_is_told_and_
     };
     assert_eq!(turn(&mut outputs), [0, 1]);
     assert!(outputs.is_behind());
-    outputs.reply(small, Position::ZERO, Reply::NotFound);
+    outputs.reply(small, Ticket::NONE, Reply::NotFound);
     assert_eq!(turn(&mut outputs), [9, 2, 3]);
 }
 
@@ -248,10 +248,10 @@ fn f24_where_much_is_held_only_who_has_taken_all_is_served_and_past_the_bound_no
     outputs.open(ONE);
     outputs.open(TWO);
     let body = vec![b'x'; 60_000];
-    outputs.reply(ONE, Position::ZERO, Reply::Found(JobId(1), &body));
+    outputs.reply(ONE, Ticket::NONE, Reply::Found(JobId(1), &body));
     assert!(!outputs.may_run(ONE) && outputs.may_run(TWO));
     assert!(!outputs.is_over());
-    outputs.reply(TWO, Position::ZERO, Reply::Found(JobId(1), &body));
+    outputs.reply(TWO, Ticket::NONE, Reply::Found(JobId(1), &body));
     assert!(outputs.is_over());
     outputs.close(ONE);
     assert!(!outputs.is_over());
@@ -321,7 +321,7 @@ fn f24_who_has_taken_nothing_for_longest_is_known() {
         outputs.send(client, &mut socket).unwrap();
     };
     for client in [ONE, TWO] {
-        outputs.reply(client, Position::ZERO, Reply::NotFound);
+        outputs.reply(client, Ticket::NONE, Reply::NotFound);
     }
     assert_eq!(
         outputs.longest_stalled(),
@@ -344,7 +344,7 @@ fn a_reply_ends_the_waiting_of_a_blocked_client() {
     let mut outputs = outputs();
     outputs.block(ONE);
     assert!(!outputs.may_run(ONE));
-    outputs.reply(ONE, Position::ZERO, Reply::TimedOut);
+    outputs.reply(ONE, Ticket::NONE, Reply::TimedOut);
     assert!(outputs.may_run(ONE));
     assert_eq!(outputs.next_unblocked(), Some(ONE));
     assert_eq!(outputs.next_unblocked(), None);
@@ -354,8 +354,8 @@ fn a_reply_ends_the_waiting_of_a_blocked_client() {
 fn memory_is_counted_and_given_back() {
     let (mut outputs, mut socket) = (outputs(), Socket::new());
     let body = vec![b'x'; 60_000];
-    outputs.reply(ONE, Position::ZERO, Reply::Found(JobId(1), &body));
-    outputs.reply(TWO, Position::ZERO, Reply::Found(JobId(1), &body));
+    outputs.reply(ONE, Ticket::NONE, Reply::Found(JobId(1), &body));
+    outputs.reply(TWO, Ticket::NONE, Reply::Found(JobId(1), &body));
     assert!(outputs.held() > 120_000);
     outputs.send(ONE, &mut socket).unwrap();
     outputs.close(TWO);
@@ -371,7 +371,7 @@ fn the_next_holder_of_an_id_is_told_nothing_of_the_last_ones() {
     outputs.close(ONE);
     outputs.open(ONE);
     outputs.acknowledge(at(10));
-    outputs.reply(ONE, Position::ZERO, Reply::NotFound);
+    outputs.reply(ONE, Ticket::NONE, Reply::NotFound);
     send_dirty(&mut outputs, ONE, &mut socket);
     assert_eq!(socket.text(), "NOT_FOUND\r\n");
 }

@@ -123,7 +123,7 @@ fn inspection(fs: &SimFs) -> Inspection {
 struct Inserted(u64);
 
 impl ReplySink for Inserted {
-    fn reply(&mut self, _: ClientId, _: Position, reply: Reply<'_>) {
+    fn reply(&mut self, _: ClientId, _: Ticket, reply: Reply<'_>) {
         self.0 += u64::from(matches!(reply, Reply::Inserted(_)));
     }
 }
