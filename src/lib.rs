@@ -28,8 +28,8 @@
 //! # What this package promises
 //!
 //! Semantic versioning is promised for what is exported here at the root ([`Queue`], [`JobQueue`] and
-//! what they need). All other public items are for the packages of this workspace and follow the
-//! server.
+//! others) and the types that their signatures name; `tests/it/front.txt` of the workspace lists all of
+//! it. All other public items are for the packages of this workspace and follow the server.
 //!
 //! # What is not here
 //!

@@ -148,11 +148,6 @@ impl Door {
         Task::new(self.session(), work)
     }
 
-    /// The same, for work that keeps another object alive.
-    pub(crate) fn start_with<W: Work>(&self, keeper: Keeper, work: W) -> Task<W> {
-        Task::new(self.session_with(Some(keeper)), work)
-    }
-
     /// Wake the loop, although there is no call.
     pub(crate) fn ring(&self) {
         self.shared.channel.ring();

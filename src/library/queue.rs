@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::session::Session;
 use super::thread::EngineThread;
-use crate::door::{Bounds, Door, JobError, Task, Work};
+use crate::door::{Bounds, Door, JobError};
 use crate::engine::Options;
 use crate::storage::OpenError;
 use crate::types::JobCounts;
@@ -52,7 +52,7 @@ use crate::types::JobCounts;
 pub struct Queue {
     /// Used by all callers that have no session of their own. It keeps the thread alive.
     shared: Session,
-    door: Door,
+    pub(super) door: Door,
     thread: Arc<EngineThread>,
 }
 
@@ -108,11 +108,6 @@ impl Queue {
     /// [`JobError::BadTubeName`].
     pub fn kick(&self, tube: &str, bound: u32) -> crate::Pending<u64> {
         self.session().kick(tube, bound)
-    }
-
-    /// Run long work on the engine's thread, one step at a time.
-    pub fn start<W: Work>(&self, work: W) -> Task<W> {
-        self.door.start_with(self.thread.clone(), work)
     }
 
     /// Calls that were sent and are not answered, and their bytes.

@@ -62,7 +62,7 @@ impl Work for Hold {
 /// The engine does nothing until the sender is dropped.
 fn hold(queue: &Queue) -> (Pin<Box<Task<Hold>>>, Sender<()>) {
     let ((tell, told), (let_go, go_on)) = (channel(), channel());
-    let task = sent(queue.start(Hold { tell, go_on }));
+    let task = sent(queue.door.start(Hold { tell, go_on }));
     told.recv().unwrap();
     (task, let_go)
 }

@@ -10,6 +10,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::ROOT;
+use crate::tokens::{behind, words};
 
 /// The layers of the library, from the ground up. Each knows only those above its line here; those
 /// of one line do not know each other.
@@ -44,15 +45,15 @@ const FEATURE_LINES_MAX: usize = 15;
 const PICTURE: &str = "docs/dev/architecture.md";
 
 /// Path of a module: `storage::log` is `["storage", "log"]`.
-type Module = Vec<String>;
+pub(crate) type Module = Vec<String>;
 
 /// Names in one file.
 #[derive(Debug, Default)]
-struct File {
+pub(crate) struct File {
     /// Names that it defines at its top.
-    defined: BTreeSet<String>,
+    pub(crate) defined: BTreeSet<String>,
     /// The paths in its `use` lines, whether they are public, and the names that they get here.
-    imports: Vec<(bool, Vec<String>, String)>,
+    pub(crate) imports: Vec<(bool, Vec<String>, String)>,
     /// All other paths that begin in this crate.
     paths: Vec<Vec<String>>,
     /// The modules that it declares for tests alone, and those for tests and their support.
@@ -62,92 +63,6 @@ struct File {
 
 /// Which names a file uses of another one.
 type Arrows = BTreeMap<Module, BTreeMap<Module, BTreeSet<String>>>;
-
-/// Rust's words, `::`, and single signs; without comments and literals.
-fn words(text: &str) -> Vec<String> {
-    let chars: Vec<char> = text.chars().collect();
-    let starts = |at: usize, what: &str| {
-        what.chars()
-            .enumerate()
-            .all(|(i, c)| chars.get(at + i) == Some(&c))
-    };
-    let find = |from: usize, what: &str| {
-        (from..chars.len())
-            .find(|at| starts(*at, what))
-            .unwrap_or(chars.len())
-    };
-    let is_word = |c: char| c.is_alphanumeric() || c == '_';
-    let mut words = Vec::new();
-    let mut at = 0;
-    while at < chars.len() {
-        let c = chars[at];
-        if starts(at, "//") {
-            at = find(at, "\n");
-        } else if starts(at, "/*") {
-            at = find(at + 2, "*/") + 2;
-        } else if let Some(hashes) = raw_string(&chars[at..]) {
-            let end = format!("\"{}", "#".repeat(hashes));
-            at = find(find(at, "\"") + 1, &end) + end.len();
-        } else if c == '"' {
-            at += 1;
-            while at < chars.len() && chars[at] != '"' {
-                at += if chars[at] == '\\' { 2 } else { 1 };
-            }
-            at += 1;
-        } else if c == '\'' {
-            // A character, or the name of a lifetime.
-            at = match (chars.get(at + 1), chars.get(at + 2)) {
-                (Some('\\'), _) => find(at + 3, "'") + 1,
-                (Some(_), Some('\'')) => at + 3,
-                _ => at + 1,
-            };
-        } else if is_word(c) {
-            let end = (at..chars.len())
-                .find(|i| !is_word(chars[*i]))
-                .unwrap_or(chars.len());
-            words.push(chars[at..end].iter().collect());
-            at = end;
-        } else if starts(at, "::") {
-            words.push("::".to_owned());
-            at += 2;
-        } else {
-            if !c.is_whitespace() {
-                words.push(c.to_string());
-            }
-            at += 1;
-        }
-    }
-    words
-}
-
-/// How many `#` the raw string has that begins here, if one does.
-fn raw_string(chars: &[char]) -> Option<usize> {
-    let prefix = chars
-        .iter()
-        .take_while(|c| matches!(c, 'b' | 'c' | 'r'))
-        .count();
-    if prefix == 0 || prefix > 2 || chars[prefix - 1] != 'r' {
-        return None;
-    }
-    let hashes = chars[prefix..].iter().take_while(|c| **c == '#').count();
-    (chars.get(prefix + hashes) == Some(&'"')).then_some(hashes)
-}
-
-/// The index behind what is closed by the bracket that opens at `at`.
-fn behind(words: &[String], at: usize) -> usize {
-    let mut depth = 0;
-    for (index, word) in words.iter().enumerate().skip(at) {
-        match word.as_str() {
-            "{" | "(" | "[" => depth += 1,
-            "}" | ")" | "]" => depth -= 1,
-            _ => {}
-        }
-        if depth == 0 {
-            return index + 1;
-        }
-    }
-    words.len()
-}
 
 /// The paths of a tree of `use`, and the names that they give.
 fn tree(words: &[String], prefix: &[String], found: &mut Vec<(Vec<String>, String)>) {
@@ -287,7 +202,7 @@ fn is_name(word: &str) -> bool {
 }
 
 /// Module of the file at this path below `src`.
-fn module(path: &str) -> Module {
+pub(crate) fn module(path: &str) -> Module {
     let parts = path.trim_end_matches(".rs").split('/');
     let mut module: Module = parts.map(str::to_owned).collect();
     if matches!(
@@ -301,13 +216,13 @@ fn module(path: &str) -> Module {
 
 /// The files of a crate.
 #[derive(Debug, Default)]
-struct Crate {
-    files: BTreeMap<Module, File>,
+pub(crate) struct Crate {
+    pub(crate) files: BTreeMap<Module, File>,
 }
 
 impl Crate {
     /// Of sources, each at its path below the crate's `src`.
-    fn of<'a>(sources: impl IntoIterator<Item = (String, &'a str)>) -> Crate {
+    pub(crate) fn of<'a>(sources: impl IntoIterator<Item = (String, &'a str)>) -> Crate {
         let mut files: BTreeMap<Module, File> = BTreeMap::new();
         for (path, text) in sources {
             let new = File::read(text);
@@ -321,7 +236,7 @@ impl Crate {
         Crate { files }
     }
 
-    fn read(root: &str) -> Crate {
+    pub(crate) fn read(root: &str) -> Crate {
         let mut found = Vec::new();
         let root = Path::new(ROOT).join(root);
         collect(&root, &root, &mut found);
@@ -333,11 +248,16 @@ impl Crate {
     }
 
     /// The file that a path leads to, and the name in it.
-    fn resolve(&self, from: &Module, path: &[String]) -> Option<(Module, Option<String>)> {
+    pub(crate) fn resolve(
+        &self,
+        from: &Module,
+        path: &[String],
+    ) -> Option<(Module, Option<String>)> {
         let mut rest = path;
         let mut module = match rest.first()?.as_str() {
             "crate" => Module::new(),
             "self" | "super" => from.clone(),
+            child if self.has(from, child) => from.clone(),
             _ => return None,
         };
         while let Some((first, others)) = rest.split_first()
@@ -348,40 +268,51 @@ impl Crate {
             }
             rest = others;
         }
-        while let Some((first, others)) = rest.split_first() {
-            let below: Module = module.iter().chain([first]).cloned().collect();
-            if !self.files.contains_key(&below) {
-                break;
-            }
-            (module, rest) = (below, others);
+        while let Some((first, others)) = rest.split_first()
+            && self.has(&module, first)
+        {
+            module.push(first.clone());
+            rest = others;
         }
         Some((module, rest.first().cloned()))
     }
 
-    /// The file that defines a name which a path leads to in `module`.
-    fn defining(
+    /// True if the module has a file for this one below it.
+    fn has(&self, module: &Module, child: &str) -> bool {
+        let below: Module = module
+            .iter()
+            .map(String::as_str)
+            .chain([child])
+            .map(str::to_owned)
+            .collect();
+        self.files.contains_key(&below)
+    }
+
+    /// The file that defines a name which a path leads to in `module`, and the name in it.
+    pub(crate) fn defining(
         &self,
         module: Module,
         name: &str,
         seen: &mut BTreeSet<(Module, String)>,
-    ) -> Module {
-        let Some(file) = self.files.get(&module) else {
-            return module;
+    ) -> (Module, String) {
+        let here = (module, name.to_owned());
+        let Some(file) = self.files.get(&here.0) else {
+            return here;
         };
-        if file.defined.contains(name) || !seen.insert((module.clone(), name.to_owned())) {
-            return module;
+        if file.defined.contains(name) || !seen.insert(here.clone()) {
+            return here;
         }
         let import = file.imports.iter().find(|(_, _, given)| given == name);
-        match import.and_then(|(_, path, _)| self.resolve(&module, path)) {
+        match import.and_then(|(_, path, _)| self.resolve(&here.0, path)) {
             Some((next, Some(name))) => self.defining(next, &name, seen),
-            Some((next, None)) => next,
-            None => module,
+            Some((next, None)) => (next, here.1),
+            None => here,
         }
     }
 
     /// True if the file, or one that it is in, is declared for tests; `with_support`: or for what
     /// supports them.
-    fn is_of_tests(&self, module: &Module, with_support: bool) -> bool {
+    pub(crate) fn is_of_tests(&self, module: &Module, with_support: bool) -> bool {
         (1..=module.len()).any(|length| {
             let (name, parent) = (&module[length - 1], &module[..length - 1]);
             let parent = self.files.get(parent);
@@ -408,7 +339,7 @@ impl Crate {
                     continue;
                 };
                 let to = match &name {
-                    Some(name) => self.defining(module, name, &mut BTreeSet::new()),
+                    Some(name) => self.defining(module, name, &mut BTreeSet::new()).0,
                     None => module,
                 };
                 if to.starts_with(from)
@@ -429,7 +360,7 @@ impl Crate {
     }
 }
 
-fn collect(root: &Path, dir: &Path, found: &mut Vec<(String, String)>) {
+pub(crate) fn collect(root: &Path, dir: &Path, found: &mut Vec<(String, String)>) {
     for entry in fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
