@@ -540,12 +540,19 @@ fn depends_on_a_feature(line: &str) -> bool {
     line.contains("cfg") && features.any(|name| !name.starts_with("sim\""))
 }
 
-/// Whether an error is a bare `String` outside of tests: `Result<_, String>`, `type Err = String`.
+/// Whether an error is a bare text outside of tests: `Result<_, String>`, `Result<_, &'static str>`,
+/// `type Err = String`.
 fn has_text_for_error(text: &str) -> bool {
     let words = words(text);
     let is_at = |at: usize, what: &[&str]| {
         let there = words.get(at..at + what.len());
         there.is_some_and(|there| there.iter().zip(what).all(|(word, what)| word == what))
+    };
+    // The last type before this index.
+    let is_text = |end: usize| {
+        let is_str = words[end - 1] == "str";
+        is_at(end - 2, &[",", "String"])
+            || is_str && (is_at(end - 3, &[",", "&"]) || end > 4 && is_at(end - 4, &[",", "&"]))
     };
     let mut open = Vec::new();
     let mut at = 0;
@@ -559,8 +566,9 @@ fn has_text_for_error(text: &str) -> bool {
         match words[at].as_str() {
             "<" => open.push(at > 0 && words[at - 1] == "Result"),
             ">" if at > 0 && matches!(words[at - 1].as_str(), "-" | "=") => {}
-            ">" if open.pop() == Some(true) && is_at(at - 2, &[",", "String"]) => return true,
+            ">" if open.pop() == Some(true) && is_text(at) => return true,
             "Err" if is_at(at, &["Err", "=", "String", ";"]) => return true,
+            "Err" if is_at(at, &["Err", "=", "&"]) => return true,
             "{" | "}" => open.clear(),
             _ => {}
         }
@@ -781,6 +789,11 @@ fn a_bare_text_for_an_error_is_found_outside_of_tests() {
         ("fn f() -> Result<Box<dyn Fn(u8) -> u8>, String> {}", true),
         ("enum E { A(Sender<Result<(), String>>) }", true),
         ("impl FromStr for A { type Err = String; }", true),
+        ("fn f() -> Result<(), &'static str> {}", true),
+        ("fn f() -> Result<&'a str, &str> {}", true),
+        ("impl FromStr for A { type Err = &'static str; }", true),
+        ("fn f() -> Result<&'static str, Untrue> {}", false),
+        ("fn f() -> Option<(u8, &'static str)> {}", false),
         (
             "fn f(a: [u8; 2]) -> Result<\n    (),\n    String> { a < b }",
             true,

@@ -1,5 +1,6 @@
 //! The way to the engine: its door, as soon as there is one.
 
+use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use super::answer::Problem;
@@ -7,8 +8,31 @@ use bsd::door::Door;
 use bsd_archive::standby::Seat;
 use bsd_net::{Pulse, Stage};
 
-/// Why a member of a cluster answers little for a while.
-pub(super) const READS_AGAIN: &str = "this member does not lead any more, and reads its log again";
+/// Why the engine cannot be asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Closed {
+    /// The log is being replayed.
+    Replaying,
+    /// A member of a cluster has stepped down.
+    ReadingAgain,
+    /// A standby that has not been promoted.
+    Standby,
+    /// A standby that has.
+    TakingOver,
+}
+
+impl fmt::Display for Closed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Closed::Replaying => "the log is being replayed",
+            Closed::ReadingAgain => "this member does not lead any more, and reads its log again",
+            Closed::Standby => {
+                "this is a standby, which serves no one until it is told to take over"
+            }
+            Closed::TakingOver => "this standby is taking over",
+        })
+    }
+}
 
 /// What handlers ask the engine through.
 #[derive(Debug)]
@@ -46,23 +70,24 @@ impl Doorway {
 
     /// The door, or the reason why the engine cannot be asked.
     pub(super) fn door(&self) -> Result<&Door, Problem> {
-        self.get().map_err(Problem::unavailable)
+        self.get()
+            .map_err(|why| Problem::unavailable(why.to_string()))
     }
 
     /// The same, with the reason alone.
-    pub(super) fn get(&self) -> Result<&Door, &'static str> {
+    pub(super) fn get(&self) -> Result<&Door, Closed> {
         match self.is_reading_again() {
-            true => Err(READS_AGAIN),
+            true => Err(Closed::ReadingAgain),
             false => self.door.get().ok_or_else(|| self.why_closed()),
         }
     }
 
     /// Why the engine cannot be asked before it serves anyone.
-    pub(super) fn why_closed(&self) -> &'static str {
+    pub(super) fn why_closed(&self) -> Closed {
         match &self.standby {
-            None => "the log is being replayed",
-            Some(seat) if seat.report().is_promoted => "this standby is taking over",
-            Some(_) => "this is a standby, which serves no one until it is told to take over",
+            None => Closed::Replaying,
+            Some(seat) if seat.report().is_promoted => Closed::TakingOver,
+            Some(_) => Closed::Standby,
         }
     }
 }

@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use super::answer::{Answer, json};
 use super::cluster;
-use super::doorway::READS_AGAIN;
+use super::doorway::Closed;
 use super::{ServerHandles, State};
 use bsd::ErrorClass;
 use bsd::door::{Slice, Step, Work};
@@ -99,8 +99,8 @@ fn in_gap(report: &Report) -> String {
 async fn reasons(state: &State) -> Vec<String> {
     let handles = &state.handles;
     match handles.pulse.stage() {
-        Stage::Starting => return vec![state.doorway.why_closed().into()],
-        Stage::Reading => return vec![READS_AGAIN.into()],
+        Stage::Starting => return vec![state.doorway.why_closed().to_string()],
+        Stage::Reading => return vec![Closed::ReadingAgain.to_string()],
         Stage::Stopping => return vec!["the server is stopping".into()],
         Stage::Failed => return vec!["the disk failed; the server is ending".into()],
         Stage::Running => {}
@@ -116,7 +116,7 @@ async fn reasons(state: &State) -> Vec<String> {
     }
     let door = match state.doorway.get() {
         Ok(door) => door,
-        Err(why) => return vec![why.into()],
+        Err(why) => return vec![why.to_string()],
     };
     match timeout(ASK_TIME, door.start(Look::default())).await {
         Ok(Ok(look)) => look.reasons,

@@ -4,6 +4,8 @@
 //! does so by the letter. The header says nothing about rights; who may send one is the server's to
 //! know.
 
+use std::error::Error;
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
@@ -42,6 +44,18 @@ pub(super) enum Parsed {
     },
 }
 
+/// Why a connection does not begin with a header, however its bytes go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct HeaderError(&'static str);
+
+impl fmt::Display for HeaderError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl Error for HeaderError {}
+
 /// Content of a header.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Introduction {
@@ -62,29 +76,29 @@ impl Introduction {
 }
 
 /// Read the header at the beginning of `bytes`.
-///
-/// # Errors
-/// Why there is none, however the bytes go on.
-pub(super) fn parse(bytes: &[u8]) -> Result<Parsed, &'static str> {
+pub(super) fn parse(bytes: &[u8]) -> Result<Parsed, HeaderError> {
     let begins = |begin: &[u8]| bytes.iter().zip(begin).all(|(one, other)| one == other);
     if begins(BINARY_BEGIN) {
         parse_binary(bytes)
     } else if begins(TEXT_BEGIN) {
         parse_text(bytes)
     } else {
-        Err("it does not begin with a header of the PROXY protocol")
+        Err(HeaderError(
+            "it does not begin with a header of the PROXY protocol",
+        ))
     }
 }
 
-fn parse_text(bytes: &[u8]) -> Result<Parsed, &'static str> {
+fn parse_text(bytes: &[u8]) -> Result<Parsed, HeaderError> {
     let window = &bytes[..bytes.len().min(TEXT_SIZE_MAX)];
     let Some(end) = window.windows(2).position(|pair| pair == b"\r\n") else {
         return match window.len() < TEXT_SIZE_MAX {
             true => Ok(Parsed::Incomplete),
-            false => Err("its PROXY line has no end"),
+            false => Err(HeaderError("its PROXY line has no end")),
         };
     };
-    let line = std::str::from_utf8(&window[..end]).map_err(|_| "its PROXY line is no text")?;
+    let line = std::str::from_utf8(&window[..end])
+        .map_err(|_| HeaderError("its PROXY line is no text"))?;
     let words: Vec<&str> = line.split(' ').collect();
     let source = match words[..] {
         ["PROXY", "UNKNOWN", ..] => Ok(None),
@@ -94,7 +108,7 @@ fn parse_text(bytes: &[u8]) -> Result<Parsed, &'static str> {
         ["PROXY", "TCP6", from, to, port, to_port] => {
             text_source::<Ipv6Addr>([from, to], [port, to_port]).map(Some)
         }
-        _ => Err("its PROXY line is malformed"),
+        _ => Err(HeaderError("its PROXY line is malformed")),
     };
     Ok(Parsed::Header {
         size: end + 2,
@@ -103,7 +117,7 @@ fn parse_text(bytes: &[u8]) -> Result<Parsed, &'static str> {
 }
 
 /// The destination is checked, though no one asks for it.
-fn text_source<A>(addresses: [&str; 2], ports: [&str; 2]) -> Result<SocketAddr, &'static str>
+fn text_source<A>(addresses: [&str; 2], ports: [&str; 2]) -> Result<SocketAddr, HeaderError>
 where
     A: FromStr + Into<IpAddr>,
 {
@@ -116,21 +130,25 @@ where
     let [from_port, to_port] = ports.map(port);
     match (from, to, from_port, to_port) {
         (Some(from), Some(_), Some(port), Some(_)) => Ok(SocketAddr::new(from.into(), port)),
-        _ => Err("its PROXY line has an address or a port that is none"),
+        _ => Err(HeaderError(
+            "its PROXY line has an address or a port that is not one",
+        )),
     }
 }
 
-fn parse_binary(bytes: &[u8]) -> Result<Parsed, &'static str> {
+fn parse_binary(bytes: &[u8]) -> Result<Parsed, HeaderError> {
     let Some((fixed, rest)) = bytes.split_at_checked(BINARY_FIXED) else {
         return Ok(Parsed::Incomplete);
     };
     let (version, command, family) = (fixed[12] >> 4, fixed[12] & 0xf, fixed[13]);
     if version != 2 || command > 1 {
-        return Err("its PROXY header is of an unknown version or command");
+        return Err(HeaderError(
+            "its PROXY header is of an unknown version or command",
+        ));
     }
     let length = usize::from(u16::from_be_bytes([fixed[14], fixed[15]]));
     if BINARY_FIXED + length > SIZE_MAX {
-        return Err("its PROXY header is too long");
+        return Err(HeaderError("its PROXY header is too long"));
     }
     let Some(fields) = rest.get(..length) else {
         return Ok(Parsed::Incomplete);
@@ -146,7 +164,7 @@ fn parse_binary(bytes: &[u8]) -> Result<Parsed, &'static str> {
         },
         (_, TCP4) => binary_source::<4>(fields)?,
         (_, TCP6) => binary_source::<16>(fields)?,
-        _ => return Err("its PROXY header is not about TCP"),
+        _ => return Err(HeaderError("its PROXY header is not about TCP")),
     };
     Ok(Parsed::Header {
         size: BINARY_FIXED + length,
@@ -155,7 +173,7 @@ fn parse_binary(bytes: &[u8]) -> Result<Parsed, &'static str> {
 }
 
 /// Source and destination address, then their ports; other fields follow.
-fn binary_source<const SIZE: usize>(fields: &[u8]) -> Result<Introduction, &'static str>
+fn binary_source<const SIZE: usize>(fields: &[u8]) -> Result<Introduction, HeaderError>
 where
     IpAddr: From<[u8; SIZE]>,
 {
@@ -169,7 +187,9 @@ where
             )),
             is_forwarded: has_field(&fields[2 * SIZE + 4..], FORWARDED),
         }),
-        _ => Err("its PROXY header is too short for its addresses"),
+        _ => Err(HeaderError(
+            "its PROXY header is too short for its addresses",
+        )),
     }
 }
 
@@ -323,7 +343,7 @@ mod tests {
         target.check_random();
     }
 
-    fn header(size: usize, source: &str) -> Result<Parsed, &'static str> {
+    fn header(size: usize, source: &str) -> Result<Parsed, HeaderError> {
         let source = (!source.is_empty()).then(|| source.parse().unwrap());
         let said = Introduction::of(source);
         Ok(Parsed::Header { size, said })

@@ -303,6 +303,10 @@ fn begin_file<F>(
     })
 }
 
+/// Why a frame cannot follow those before it, as words for a person.
+#[derive(Debug, Clone, Copy)]
+struct NotNext(&'static str);
+
 /// State after the frames so far.
 struct Replay {
     /// The first file continues another one, which was discarded.
@@ -330,29 +334,29 @@ impl Replay {
             && follows(self.state, opening.state)
     }
 
-    /// Take a batch; `Err` says why it cannot follow the ones before it.
-    fn take(&mut self, batch: Batch, mut place: Place, sizes: Sizes) -> Result<(), &'static str> {
+    /// Take a batch, which follows the ones before it.
+    fn take(&mut self, batch: Batch, mut place: Place, sizes: Sizes) -> Result<(), NotNext> {
         if !follows(self.state, batch.state) {
-            return Err("term, vote or commit index go back in it");
+            return Err(NotNext("term, vote or commit index go back in it"));
         }
         if let (Some(first), Some(last)) = (batch.entries.first(), batch.entries.last()) {
             (place.first, place.last) = (first.index, last.index);
             let before = place.first - 1;
             if before > self.held.last() {
-                return Err("entries before its own are missing");
+                return Err(NotNext("entries before its own are missing"));
             }
             if before < self.state.commit {
-                return Err("it replaces entries that are committed");
+                return Err(NotNext("it replaces entries that are committed"));
             }
             if before < self.held.base().0 {
                 // What it replaced, and what was before that, was in files that are discarded.
                 if !self.is_continued {
-                    return Err("it replaces what the ledger begins with");
+                    return Err(NotNext("it replaces what the ledger begins with"));
                 }
                 self.held.restart((before, batch.previous_term));
             }
             if self.held.term(before) != Some(batch.previous_term) {
-                return Err("it follows an entry of another term");
+                return Err(NotNext("it follows an entry of another term"));
             }
             batch.entries.into_iter().for_each(|it| self.held.push(it));
             self.held.settle(place);
@@ -363,7 +367,7 @@ impl Replay {
         }
         self.state = batch.state;
         if self.state.commit > self.held.last() {
-            return Err("entries that it calls committed are missing");
+            return Err(NotNext("entries that it calls committed are missing"));
         }
         Ok(())
     }
@@ -467,7 +471,7 @@ impl<F> Found<F> {
             }
             match begun.reader.step().map_err(|it| io(&it))? {
                 Step::Frame(at, header, payload) => {
-                    if let Err(what) = self.take(at, &header, payload, number, sizes) {
+                    if let Err(NotNext(what)) = self.take(at, &header, payload, number, sizes) {
                         let range = Some((at, header.frame_size()));
                         damage = Some(damaged(dir, number, range, what));
                         break None;
@@ -510,8 +514,9 @@ impl<F> Found<F> {
         payload: &[u8],
         number: u64,
         sizes: Sizes,
-    ) -> Result<(), &'static str> {
-        const NO_BATCH: &str = "its checksums hold, and it says nothing that this program knows";
+    ) -> Result<(), NotNext> {
+        const NO_BATCH: NotNext =
+            NotNext("its checksums hold, and it says nothing that this program knows");
         if header.kind != Some(Kind::Batch) || header.durable > at {
             return Err(NO_BATCH);
         }

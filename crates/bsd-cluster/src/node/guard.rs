@@ -5,6 +5,8 @@
 //! given an old disk. So whatever raft would panic at, or believe without looking, is refused here;
 //! the peer then gets no answer, as if the message had been lost.
 
+use std::fmt;
+
 use raft::eraftpb::{Entry, EntryType, Message, MessageType};
 use raft::{Raft, StateRole, Storage};
 
@@ -13,8 +15,18 @@ use super::change;
 /// Terms and indexes end here, so that adding to one never overflows.
 pub(super) const NUMBER_MAX: u64 = 1 << 62;
 
-/// Why a message is refused, if it is.
-pub(super) fn check<S: Storage>(raft: &Raft<S>, message: &Message) -> Result<(), &'static str> {
+/// What cannot be true in a message, as words that follow its name.
+#[derive(Debug)]
+pub(super) struct Untrue(&'static str);
+
+impl fmt::Display for Untrue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+/// Refuse a message that raft must not see.
+pub(super) fn check<S: Storage>(raft: &Raft<S>, message: &Message) -> Result<(), Untrue> {
     envelope(raft.id, message)?;
     let log = &raft.raft_log;
     let is_of_term = message.term == raft.term;
@@ -31,7 +43,7 @@ pub(super) fn check<S: Storage>(raft: &Raft<S>, message: &Message) -> Result<(),
         }
         // Who has entries that are not durable must not become leader before they are.
         MessageType::MsgTimeoutNow if log.last_index() != log.persisted => {
-            Err("transfers leadership too early")
+            Err(Untrue("transfers leadership too early"))
         }
         MessageType::MsgHeartbeat
         | MessageType::MsgAppendResponse
@@ -41,16 +53,16 @@ pub(super) fn check<S: Storage>(raft: &Raft<S>, message: &Message) -> Result<(),
         | MessageType::MsgRequestVoteResponse
         | MessageType::MsgRequestPreVote
         | MessageType::MsgRequestPreVoteResponse => Ok(()),
-        _ => Err("is none that peers send"),
+        _ => Err(Untrue("is not one that peers send")),
     }
 }
 
-fn envelope(id: u64, message: &Message) -> Result<(), &'static str> {
+fn envelope(id: u64, message: &Message) -> Result<(), Untrue> {
     if message.to != id || message.from == id || message.from == 0 {
-        return Err("is not for this node, or names no sender");
+        return Err(Untrue("is not for this node, or names no sender"));
     }
     if message.term == 0 {
-        return Err("has no term");
+        return Err(Untrue("has no term"));
     }
     for number in [
         message.term,
@@ -63,27 +75,29 @@ fn envelope(id: u64, message: &Message) -> Result<(), &'static str> {
         within(number, NUMBER_MAX, "has a number out of range")?;
     }
     if message.priority != 0 || message.deprecated_priority != 0 {
-        return Err("has a priority");
+        return Err(Untrue("has a priority"));
     }
     if !message.entries.is_empty() && message.get_msg_type() != MessageType::MsgAppend {
-        return Err("has entries");
+        return Err(Untrue("has entries"));
     }
     Ok(())
 }
 
 /// Entries follow the one they are said to follow, and each other; none is newer than its leader.
-fn append(message: &Message) -> Result<(), &'static str> {
+fn append(message: &Message) -> Result<(), Untrue> {
     // An index beyond the log has term 0 for raft, so that 0 would match there.
     if (message.index == 0) != (message.log_term == 0) || message.log_term > message.term {
-        return Err("has entries that follow nothing");
+        return Err(Untrue("has entries that follow nothing"));
     }
     let mut last = (message.index, message.log_term);
     for entry in message.entries.iter() {
         if entry.index != last.0 + 1 || entry.term < last.1.max(1) || entry.term > message.term {
-            return Err("has entries that do not follow each other");
+            return Err(Untrue("has entries that do not follow each other"));
         }
         if !is_known(entry) {
-            return Err("has an entry of a kind that this version does not know");
+            return Err(Untrue(
+                "has an entry of a kind that this version does not know",
+            ));
         }
         last = (entry.index, entry.term);
     }
@@ -99,9 +113,9 @@ fn is_known(entry: &Entry) -> bool {
     }
 }
 
-fn within(number: u64, most: u64, why: &'static str) -> Result<(), &'static str> {
+fn within(number: u64, most: u64, why: &'static str) -> Result<(), Untrue> {
     match number <= most {
         true => Ok(()),
-        false => Err(why),
+        false => Err(Untrue(why)),
     }
 }

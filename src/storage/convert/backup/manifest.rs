@@ -15,7 +15,7 @@
 //! done to a file, not a deliberate change, and it is not alone. Every record and frame in the file
 //! has a checksum of its own with another start value, and restoring checks those as well.
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
 
 use crate::storage::format::{LogId, parse_file_name};
 use crate::types::{Position, SegmentId};
@@ -33,6 +33,24 @@ pub struct Manifest {
     pub end: Position,
     /// The files in the order of history.
     pub files: Vec<BackupFile>,
+}
+
+/// Why a list of files cannot be read.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum ManifestError {
+    NotText,
+    Unknown,
+    Changed,
+}
+
+impl fmt::Display for ManifestError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ManifestError::NotText => "it is not text",
+            ManifestError::Unknown => "it does not read like one of version 1",
+            ManifestError::Changed => "its checksum does not hold",
+        })
+    }
 }
 
 /// A file of a backup.
@@ -94,15 +112,14 @@ impl Manifest {
         text
     }
 
-    /// The inverse of [`Manifest::encode`]. `Err` says what is wrong.
-    pub(super) fn decode(bytes: &[u8]) -> Result<Manifest, &'static str> {
-        let text = std::str::from_utf8(bytes).map_err(|_| "it is not text")?;
-        let manifest = Manifest::parse(text).ok_or("it does not read like one of version 1")?;
+    /// The inverse of [`Manifest::encode`].
+    pub(super) fn decode(bytes: &[u8]) -> Result<Manifest, ManifestError> {
+        let text = std::str::from_utf8(bytes).map_err(|_| ManifestError::NotText)?;
+        let manifest = Manifest::parse(text).ok_or(ManifestError::Unknown)?;
         // Anything else than exactly what would have been written was changed.
-        if manifest.encode() == text {
-            Ok(manifest)
-        } else {
-            Err("its checksum does not hold")
+        match manifest.encode() == text {
+            true => Ok(manifest),
+            false => Err(ManifestError::Changed),
         }
     }
 

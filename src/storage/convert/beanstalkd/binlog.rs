@@ -175,9 +175,8 @@ impl Version {
             .filter(|size| *size <= TUBE_NAME_MAX)
     }
 
-    /// The job in these [`Version::job_size`] bytes; `Err` names the part that beanstalkd never
-    /// writes.
-    pub(super) fn decode_job(self, bytes: &[u8]) -> Result<Job, &'static str> {
+    /// The job in these [`Version::job_size`] bytes.
+    pub(super) fn decode_job(self, bytes: &[u8]) -> Result<Job, BadJob> {
         let unit = self.unit_ns();
         let bytes = &self.layout().padded(bytes);
         let id = u64_at(bytes, job::ID);
@@ -185,20 +184,20 @@ impl Version {
         Ok(Job {
             id: match id {
                 // One id must remain for the next job.
-                0 | ID_END.. => return Err("no job has such an id"),
+                0 | ID_END.. => return Err(BadJob("no job has such an id")),
                 id => JobId(id),
             },
             pri: u32_at(bytes, job::PRI),
-            delay: seconds(u64_at(bytes, job::DELAY), unit).ok_or("no delay is so long")?,
+            delay: seconds(u64_at(bytes, job::DELAY), unit).ok_or(BadJob("no delay is so long"))?,
             ttr: seconds(u64_at(bytes, job::TTR), unit)
                 .filter(|ttr| *ttr > 0)
-                .ok_or("no time to run is so long")?,
-            body_size: body_size(bytes).ok_or("no body has such a size")?,
+                .ok_or(BadJob("no time to run is so long"))?,
+            body_size: body_size(bytes).ok_or(BadJob("no body has such a size"))?,
             created_wall_ns: wall_ns(created, unit)
                 .filter(|wall_ns| *wall_ns > 0)
-                .ok_or("there is no such time of creation")?,
+                .ok_or(BadJob("there is no such time of creation"))?,
             deadline_wall_ns: wall_ns(u64_at(bytes, job::DEADLINE), unit)
-                .ok_or("there is no such deadline")?,
+                .ok_or(BadJob("there is no such deadline"))?,
             counters: Counters {
                 reserves: u32_at(bytes, job::RESERVES),
                 timeouts: u32_at(bytes, job::TIMEOUTS),
@@ -206,7 +205,7 @@ impl Version {
                 buries: u32_at(bytes, job::BURIES),
                 kicks: u32_at(bytes, job::KICKS),
             },
-            state: State::decode(bytes[job::STATE]).ok_or("there is no such state")?,
+            state: State::decode(bytes[job::STATE]).ok_or(BadJob("there is no such state"))?,
         })
     }
 }
@@ -250,6 +249,10 @@ impl State {
         }
     }
 }
+
+/// What beanstalkd never writes into a job, as words for a person.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct BadJob(pub(super) &'static str);
 
 /// A job as a record has it, in bsd's units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

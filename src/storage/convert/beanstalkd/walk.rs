@@ -12,7 +12,9 @@
 
 use std::io;
 
-use super::binlog::{BODY_END, HEAD_SIZE_MAX, Job, State, VERSION_SIZE, Version, decode_name, job};
+use super::binlog::{
+    BODY_END, BadJob, HEAD_SIZE_MAX, Job, State, VERSION_SIZE, Version, decode_name, job,
+};
 use crate::storage::disk::{ReadFile, read_exact_at};
 use crate::storage::error::{Damage, ReplayError};
 
@@ -292,7 +294,7 @@ impl Walk<'_> {
         let end = head_end + body_size.map_or(0, u64::from);
         let job = match version.decode_job(fields) {
             Ok(job) => job,
-            Err(what) => return bad(what, Some(end)),
+            Err(BadJob(what)) => return bad(what, Some(end)),
         };
         if name_size == 0 {
             let state = at + (width + version.state_offset()) as u64;
