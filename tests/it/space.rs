@@ -6,6 +6,8 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use bsd::random::Random;
+
 use crate::faults::{SmallDisk, delete_all, fill};
 use crate::harness::{Launch, wait_until};
 use crate::wire::{Wire, job_of, put_command};
@@ -55,13 +57,10 @@ fn f01_f02_whatever_fills_a_real_disk_can_be_deleted_in_any_order() {
             .arg(segment_size)
             .start();
         let mut wire = server.connect();
-        let mut pri = 1_u32;
+        let mut random = Random::new(1);
         loop {
             let puts: Vec<Vec<u8>> = (0..50)
-                .map(|_| {
-                    pri = pri.wrapping_mul(2_654_435_761).wrapping_add(12345);
-                    put_command(pri % 1_000_000, 0, &vec![b'x'; body])
-                })
+                .map(|_| put_command(random.below(1_000_000), 0, &vec![b'x'; body]))
                 .collect();
             wire.send(puts.concat());
             let refused = (0..50).filter(|_| wire.text() == "OUT_OF_MEMORY").count();

@@ -5,6 +5,7 @@ use std::net::{Shutdown, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use bsd::random::Random;
 use rustls::ClientConnection;
 
 use crate::harness::{Server, program, skip, wait_until};
@@ -95,9 +96,8 @@ fn plain_clients_and_garbage_are_closed_with_one_line_for_many() {
     alone(b"GET / HTTP/1.1\r\n\r\n");
     // This one waits until its time is up.
     alone(&[22]);
-    for noise in 0..50_u32 {
-        let bytes = (0..2000_u32).map(|at| (at.wrapping_mul(2_654_435_761 ^ noise) >> 13) as u8);
-        let mut bytes: Vec<u8> = bytes.collect();
+    for noise in 0..50 {
+        let mut bytes = Random::new(noise).bytes(2000);
         bytes[..3].copy_from_slice(&[22, 3, 1]);
         bytes[3..5].copy_from_slice(&(noise as u16 * 300).to_be_bytes());
         let mut stream = tcp(&server);

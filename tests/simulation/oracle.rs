@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::rc::Rc;
 
+use bsd::random::Random;
 use bsd::types::{Counters, JobId, Now, SECOND_NS, Ticket};
 
 /// Where a job is, for a restart: a reserved one is ready.
@@ -372,12 +373,5 @@ pub(super) fn later(now: Now, seconds: u32) -> u64 {
 
 /// A body that tells which job it belongs to, and in which a wrong byte shows.
 pub(super) fn body(id: JobId, size: usize) -> Rc<[u8]> {
-    let mut word = id.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut next = || {
-        word ^= word << 13;
-        word ^= word >> 7;
-        word ^= word << 17;
-        word as u8
-    };
-    (0..size).map(|_| next()).collect()
+    Random::new(id.0).bytes(size).into()
 }

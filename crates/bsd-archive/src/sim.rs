@@ -22,6 +22,7 @@ use std::time::Duration;
 
 use super::reader::{Reader, Wait};
 use super::store::{Listed, Put, Store, Trouble};
+use bsd::random::Random;
 use bsd::types::{SECOND_NS, Time};
 
 /// The simulated store. Clones share the objects and the faults.
@@ -30,7 +31,7 @@ pub struct SimStore(Arc<Mutex<State>>);
 
 #[derive(Debug)]
 struct State {
-    random: u64,
+    random: Random,
     objects: BTreeMap<String, Vec<u8>>,
     /// Puts that are still on their way.
     late: Vec<(String, Vec<u8>)>,
@@ -51,18 +52,11 @@ struct State {
 }
 
 impl State {
-    fn next(&mut self) -> u64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.random ^ self.random >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ mixed >> 31
-    }
-
     /// A call begins: what was late may arrive.
     fn begin(&mut self) -> Result<(), Trouble> {
         self.calls += 1;
-        while !self.late.is_empty() && self.next().is_multiple_of(3) {
-            let index = (self.next() % self.late.len() as u64) as usize;
+        while !self.late.is_empty() && self.random.one_in(3) {
+            let index = self.random.below(self.late.len());
             let (name, bytes) = self.late.swap_remove(index);
             self.objects.entry(name).or_insert(bytes);
         }
@@ -75,7 +69,7 @@ impl State {
     }
 
     fn has_fault(&mut self) -> bool {
-        self.next() % 100 < self.faults
+        self.random.percent(self.faults)
     }
 
     fn put(&mut self, name: &str, bytes: &[u8]) -> Put {
@@ -94,7 +88,7 @@ impl SimStore {
     #[must_use]
     pub fn new(seed: u64) -> SimStore {
         SimStore(Arc::new(Mutex::new(State {
-            random: seed,
+            random: Random::new(seed),
             objects: BTreeMap::new(),
             late: Vec::new(),
             faults: 0,
@@ -252,7 +246,7 @@ impl Store for SimStore {
         if !state.has_fault() {
             return Ok(state.put(name, bytes));
         }
-        match state.next() % 4 {
+        match state.random.below(4) {
             0 => Err(Trouble::passing("simulated: refused")),
             1 => {
                 state.put(name, bytes);
@@ -279,7 +273,7 @@ impl Store for SimStore {
         if state.has_fault() {
             return Err(Trouble::passing("simulated: refused"));
         }
-        let lie = (state.now < state.lies_until).then(|| state.next());
+        let lie = (state.now < state.lies_until).then(|| state.random.next());
         let cut = |bytes: &Vec<u8>| {
             let end = range.end.min(bytes.len() as u64) as usize;
             bytes[(range.start as usize).min(end)..end].to_vec()
@@ -306,7 +300,7 @@ impl Store for SimStore {
             })
             .collect();
         for last in (1..found.len()).rev() {
-            let other = (state.next() % (last as u64 + 1)) as usize;
+            let other = state.random.below(last + 1);
             found.swap(last, other);
         }
         found.sort();
@@ -319,7 +313,7 @@ impl Store for SimStore {
         let has_fault = state.has_fault();
         for name in names {
             // Any of them may be removed although the call fails.
-            if !(has_fault && state.next().is_multiple_of(2)) {
+            if !(has_fault && state.random.one_in(2)) {
                 state.objects.remove(name);
             }
         }

@@ -5,6 +5,7 @@
 
 use raft::{Raft, StateRole, Storage};
 
+use bsd::random::Random;
 use bsd::types::Time;
 
 /// raft's unit of time, nanoseconds.
@@ -19,7 +20,7 @@ pub(super) const ELECTION_TICKS: usize = 30;
 const NAP_TICKS: usize = 10;
 
 pub(super) struct Timer {
-    random: u64,
+    random: Random,
     /// A leader is waited for this long, in ticks.
     timeout: usize,
     /// Ticks that raft has waited if it has heard nothing since the last one.
@@ -31,7 +32,7 @@ pub(super) struct Timer {
 impl Timer {
     pub(super) fn new(seed: u64, now: Time) -> Timer {
         let mut timer = Timer {
-            random: seed,
+            random: Random::new(seed),
             timeout: 0,
             waited: 0,
             now,
@@ -40,12 +41,8 @@ impl Timer {
         timer
     }
 
-    /// SplitMix64, as in `bsd::random`.
     fn draw(&mut self) {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.random ^ self.random >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        self.timeout = ELECTION_TICKS + ((mixed ^ mixed >> 31) % ELECTION_TICKS as u64) as usize;
+        self.timeout = ELECTION_TICKS + self.random.below(ELECTION_TICKS);
     }
 
     /// How many ticks are due; they count as done.
