@@ -16,6 +16,7 @@
 //! | `library` | the interfaces for programs that embed the queue |
 //! | [`ErrorClass`] | what kind of trouble is an error? |
 //! | [`histogram`] | how long do things take? |
+//! | [`human`] | how are bytes and times written for people? |
 //! | [`clock`] | what time is it? |
 //! | [`rlimit`] | how many files may be open? |
 //! | [`random`] | numbers from a seed, for tests and the simulated disk |
@@ -57,6 +58,7 @@ pub mod door;
 pub mod engine;
 mod error_class;
 pub mod histogram;
+pub mod human;
 mod library;
 pub mod protocol;
 pub mod queue;

@@ -20,6 +20,7 @@ const LAYERS: &[&[&str]] = &[
         "clock",
         "error_class",
         "histogram",
+        "human",
         "random",
         "rlimit",
         "shortage",

@@ -29,6 +29,7 @@ use self::http::{
 };
 use bsd::clock::Clock;
 use bsd::engine::{Engine, Options};
+use bsd::human::Size;
 use bsd::rlimit;
 use bsd::storage::convert::beanstalkd::TakenOver;
 use bsd::storage::{OpenError, Recovery, SyncPolicy};
@@ -446,7 +447,7 @@ fn progress(clock: Clock, doing: &'static str) -> Arc<dyn Fn(u64, u64) + Send + 
         let now = clock.now().mono.0;
         if now >= next.load(Ordering::Relaxed) {
             next.store(now.saturating_add(SECOND_NS), Ordering::Relaxed);
-            info!("{doing}: {} of {} MiB", done >> 20, all >> 20);
+            info!("{doing}: {} of {}", Size(done), Size(all));
         }
     })
 }

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use bsd_tools::human::Size;
+use bsd::human::Size;
 use serde_json::{Value, json};
 
 use crate::control;

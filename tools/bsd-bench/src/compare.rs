@@ -8,7 +8,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bsd_tools::human::Size;
+use bsd::human::Size;
 
 use crate::load::{bottleneck, cpu_per_command, parse_seconds};
 use crate::options::{BodySizes, Shape};

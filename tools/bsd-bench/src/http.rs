@@ -13,7 +13,7 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use bsd_tools::human::Size;
+use bsd::human::Size;
 use clap::ValueEnum;
 use serde_json::json;
 

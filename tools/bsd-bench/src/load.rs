@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bsd::UsageError;
-use bsd_tools::human::Size;
+use bsd::human::Size;
 use serde_json::{Value, json};
 
 use crate::channel::Tls;

@@ -2,8 +2,8 @@
 
 use std::io;
 
+use bsd::human::Size;
 use bsd_tools::client::Client;
-use bsd_tools::human::Size;
 use serde_json::{Value, json};
 
 use crate::control;

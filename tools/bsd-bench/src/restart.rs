@@ -4,9 +4,9 @@
 use std::io;
 use std::time::Duration;
 
+use bsd::human::Size;
 use bsd::storage::RealFs;
 use bsd::storage::disk::ReadFs;
-use bsd_tools::human::Size;
 use serde_json::{Value, json};
 
 use crate::control;

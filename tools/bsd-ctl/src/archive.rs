@@ -1,7 +1,7 @@
 //! `bsd-ctl archive`: the state of the log's archive, and its faults.
 
 use bsd::clock::utc;
-use bsd_tools::human::{Age, Size};
+use bsd::human::{Age, Size};
 use clap::Args;
 use serde_json::Value;
 

@@ -2,8 +2,8 @@
 //! leader and the lags, and transfers leadership.
 
 use bsd::clock::Clock;
+use bsd::human::Size;
 use bsd::types::SECOND_NS;
-use bsd_tools::human::Size;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 

@@ -1,7 +1,8 @@
 //! `bsd-ctl job` and `bsd-ctl peek`: one job, with its body. Neither reserves it.
 
+use bsd::human::Age;
 use bsd_tools::client::{Client, ClientError};
-use bsd_tools::human::{Age, count};
+use bsd_tools::human::count;
 use bsd_tools::yaml::Dictionary;
 use clap::{Args, ValueEnum};
 use serde_json::Value as Json;

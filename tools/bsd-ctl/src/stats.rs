@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use bsd_tools::human::Age;
+use bsd::human::Age;
 use bsd_tools::yaml::Dictionary;
 use clap::Args;
 

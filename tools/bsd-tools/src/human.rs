@@ -1,4 +1,4 @@
-//! Sizes, times and names for people, and progress on a terminal in addition to the output.
+//! What a person types and sees: spans of time, colours, and progress on a terminal in addition to the output.
 //!
 //! A pipe or a file gets only plain text: colours, block characters and meters are for terminals.
 
@@ -8,48 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bsd::UsageError;
 use bsd::clock::Clock;
+use bsd::human::{Age, Size};
 use bsd::types::SECOND_NS;
 use clap::builder::styling::{AnsiColor, Style};
-
-/// A number of bytes.
-pub struct Size(pub u64);
-
-impl fmt::Display for Size {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
-        let mut value = self.0 as f64 / 1024.0;
-        if value < 1.0 {
-            return write!(f, "{} B", self.0);
-        }
-        let mut unit = 0;
-        while value >= 1024.0 && unit + 1 < UNITS.len() {
-            value /= 1024.0;
-            unit += 1;
-        }
-        write!(f, "{value:.1} {}", UNITS[unit])
-    }
-}
-
-/// A span of time, to about two digits.
-pub struct Age(pub u64);
-
-impl Age {
-    /// The time between two wall times in nanoseconds.
-    pub fn between(from_wall_ns: u64, to_wall_ns: u64) -> Age {
-        Age(to_wall_ns.saturating_sub(from_wall_ns) / SECOND_NS as u64)
-    }
-}
-
-impl fmt::Display for Age {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            seconds @ 0..120 => write!(f, "{seconds} s"),
-            seconds @ 120..7200 => write!(f, "{} min", seconds / 60),
-            seconds @ 7200..172_800 => write!(f, "{} h", seconds / 3600),
-            seconds => write!(f, "{} d", seconds / 86_400),
-        }
-    }
-}
 
 /// A time span as typed, in seconds: `90`, `5m`, `2h`, `3d`.
 pub fn parse_age(text: &str) -> Result<u64, UsageError> {
@@ -235,17 +196,6 @@ impl Drop for Meter {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sizes_and_ages_are_short() {
-        let sizes = [0, 1023, 1024, 1536, 64 << 20, 5 << 40].map(|size| Size(size).to_string());
-        assert_eq!(
-            sizes,
-            ["0 B", "1023 B", "1.0 KiB", "1.5 KiB", "64.0 MiB", "5.0 TiB"]
-        );
-        let ages = [5, 119, 120, 7200, 172_800].map(|age| Age(age).to_string());
-        assert_eq!(ages, ["5 s", "119 s", "2 min", "2 h", "2 d"]);
-    }
 
     #[test]
     fn ages_are_typed_with_and_without_a_unit() {

@@ -1,5 +1,7 @@
 //! How numbers are said: counts, bytes, times, rates; and names in addresses.
 
+use bsd::human::{Age, Size, Span};
+
 /// `1,234,567`
 pub(super) fn count(number: u64) -> String {
     let digits = number.to_string();
@@ -21,37 +23,17 @@ pub(super) fn counted(number: u64, what: &str) -> String {
 
 /// `512 B`, `1.5 MiB`
 pub(super) fn bytes(number: u64) -> String {
-    const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
-    if number < 1024 {
-        return format!("{number} B");
-    }
-    let mut value = number as f64 / 1024.0;
-    let mut unit = 0;
-    while value >= 1023.95 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    format!("{value:.1} {}", UNITS[unit])
+    Size(number).to_string()
 }
 
 /// `250 µs`, `1.5 s`, `3 min 20 s`, `2 d 3 h`
 pub(super) fn time(seconds: f64) -> String {
-    let whole = seconds.max(0.0) as u64;
-    match whole {
-        0 if seconds <= 0.0 => "0 s".to_owned(),
-        0 if seconds < 0.001 => format!("{:.0} µs", seconds * 1e6),
-        0 => format!("{:.1} ms", seconds * 1e3),
-        1..10 => format!("{seconds:.1} s"),
-        10..60 => format!("{whole} s"),
-        60..3600 => format!("{} min {} s", whole / 60, whole % 60),
-        3600..86_400 => format!("{} h {} min", whole / 3600, whole % 3600 / 60),
-        _ => format!("{} d {} h", whole / 86_400, whole % 86_400 / 3600),
-    }
+    Span(seconds).to_string()
 }
 
-/// Whole seconds, nothing for none.
+/// Whole seconds.
 pub(super) fn seconds(seconds: u64) -> String {
-    time(seconds as f64)
+    Age(seconds).to_string()
 }
 
 /// Nanoseconds.
@@ -98,35 +80,6 @@ mod tests {
         }
         assert_eq!(counted(1, "job"), "1 job");
         assert_eq!(counted(0, "job"), "0 jobs");
-    }
-
-    #[test]
-    fn bytes_have_units() {
-        for (number, text) in [
-            (1023, "1023 B"),
-            (1024, "1.0 KiB"),
-            (1536 << 10, "1.5 MiB"),
-            ((1 << 20) - 1, "1.0 MiB"),
-            (u64::MAX, "16384.0 PiB"),
-        ] {
-            assert_eq!(bytes(number), text);
-        }
-    }
-
-    #[test]
-    fn times_have_two_units_at_most() {
-        for (seconds, text) in [
-            (0.0, "0 s"),
-            (0.000_25, "250 µs"),
-            (0.0123, "12.3 ms"),
-            (1.5, "1.5 s"),
-            (59.9, "59 s"),
-            (200.0, "3 min 20 s"),
-            (7_300.0, "2 h 1 min"),
-            (180_000.0, "2 d 2 h"),
-        ] {
-            assert_eq!(time(seconds), text);
-        }
     }
 
     #[test]

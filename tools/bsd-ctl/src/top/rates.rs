@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-use bsd_tools::human::Age;
+use bsd::human::Age;
 use bsd_tools::yaml::Dictionary;
 use serde_json::{Map, Value as Json};
 
