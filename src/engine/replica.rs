@@ -11,7 +11,7 @@ use super::standby::ApplyError;
 use super::store::Store;
 use super::{Engine, Options};
 use crate::storage::format::{Record, Stamp, entry_records};
-use crate::storage::{AppendError, Formed, Log, OpenError, Purpose, StoreError};
+use crate::storage::{AppendError, Formed, Held, Log, OpenError, Purpose, StoreError};
 use crate::types::{Now, Ticket};
 
 /// Turns of the owner: what replies of a queue wait for that is one of several. That its log has
@@ -121,7 +121,7 @@ impl Engine {
         (self.is_following, self.turn_acks) = (false, None);
         self.started = now.mono;
         if let Some(log) = self.store.log() {
-            log.hold(last);
+            log.lead(last);
         }
         self.queue.finish_replay(now.mono);
         // Of a long one more is held than there may be room for: it goes on as it is released.
@@ -146,16 +146,20 @@ impl Engine {
         }
     }
 
+    fn held(&mut self) -> Option<&mut Held> {
+        self.store.log()?.held_mut()
+    }
+
     /// Entries that are not this queue's were added: its next frame will be this entry.
     pub fn skip_to(&mut self, next: Stamp) {
-        if let Some(log) = self.store.log() {
-            log.skip_to(next);
+        if let Some(held) = self.held() {
+            held.skip_to(next);
         }
     }
 
     /// The decisions since the last call, to be proposed as the next entry.
     pub fn take_formed(&mut self) -> Option<Formed> {
-        self.store.log()?.take_formed()
+        self.held()?.take_formed()
     }
 
     /// Everything up to this entry is committed.
@@ -235,8 +239,8 @@ impl Engine {
 
     /// Refuse puts and pauses, or do not, because too few of the other servers have room. One that leads.
     pub fn set_others_full(&mut self, is_so: bool) {
-        if let Some(log) = self.store.log() {
-            log.set_others_full(is_so);
+        if let Some(held) = self.held() {
+            held.set_others_full(is_so);
         }
     }
 
@@ -266,8 +270,7 @@ impl Engine {
         self.make_way(Purpose::Update, now)?;
         self.keep_log(now)?;
         if let Some(log) = self.store.log() {
-            log.rotate_early(now.wall_ns)?;
-            log.end_quiet();
+            log.use_quiet(now.wall_ns)?;
         }
         Ok(())
     }

@@ -43,7 +43,7 @@ pub use format::{SEGMENT_SIZE_DEFAULT, SEGMENT_SIZE_MAX, SEGMENT_SIZE_MIN};
 pub use log::body::{Body, BodyCheck, Bytes, Loan, Loans, PIECE};
 pub use log::compaction::{Index, Subject};
 pub use log::files::Files;
-pub use log::held::Formed;
+pub use log::held::{Formed, Held};
 pub use log::kicks::{KICKS_MAX, KickUnderWay, Kicked, NO_KICK};
 pub use log::skip::{IDS_SKIPPED, Life};
 pub use log::spool::Begun;

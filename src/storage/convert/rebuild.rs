@@ -253,7 +253,7 @@ impl Rebuilt {
 
     /// The files are those of a log that goes up to this entry of a replicated one.
     pub fn set_stamp(&mut self, stamp: Stamp) {
-        self.log.held.pass(stamp);
+        self.log.stamps.pass(stamp);
     }
 
     /// It takes the place of the log of which it is made, whose end may be lost: leave out the ids that

@@ -21,9 +21,6 @@ pub(crate) struct Budget {
     pub(crate) shortage: Shortage,
     /// Whether deletes are refused: what was set aside for them is not there.
     pub(super) deletes: Shortage,
-    /// Too few of the other servers have room, and whether something is refused for that.
-    pub(super) others_full: bool,
-    pub(super) others: Shortage,
     /// Bytes that had died when the log last found nothing that could make way.
     pub(crate) no_way_at: Option<u64>,
     /// How often a compaction was over, or a segment was left for want of room.

@@ -8,7 +8,7 @@
 //!   of the largest jobs, because a job has to fit into one file.
 //! * A member that has not all of it, or whose log has less set aside than it should have, tells the
 //!   leader so. The leader refuses puts and pauses while too few of those that answer have room
-//!   ([`Log::set_others_full`]).
+//!   ([`Held::set_others_full`](super::held::Held::set_others_full)).
 //! * An entry for which there is no room takes what was kept back. Nothing else does, but for the ledger
 //!   when there is no other way.
 //!
@@ -17,6 +17,7 @@
 //! room, or for a snapshot.
 
 use crate::storage::error::StoreError;
+use crate::storage::log::held::Held;
 use crate::storage::log::{Log, Purpose};
 
 /// Bytes that a leader has proposed at most and that are not committed, or a single larger request.
@@ -86,19 +87,21 @@ impl Log {
         self.budget.note_freed();
     }
 
-    /// Of a log that leads: whether too few of the other servers have room for what a put needs.
-    pub(crate) fn set_others_full(&mut self, is_so: bool) {
-        self.budget.others_full = is_so;
-    }
-
     /// True if a record of this purpose is refused for the sake of the other servers.
     pub(super) fn is_refused_for_others(&mut self, need: u64, purpose: Purpose) -> bool {
-        if !self.leads() || !matches!(purpose, Purpose::Put | Purpose::Pause) {
+        if !matches!(purpose, Purpose::Put | Purpose::Pause) {
             return false;
         }
         let now_ns = self.budget.now_ns;
-        let others = &mut self.budget.others;
-        if !self.budget.others_full {
+        let Some(Held {
+            others,
+            others_full,
+            ..
+        }) = self.held_mut()
+        else {
+            return false;
+        };
+        if !*others_full {
             if others.is_on() && others.note_room(now_ns) {
                 tracing::warn!("a majority of the members has room again: puts are accepted");
             }

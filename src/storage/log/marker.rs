@@ -65,7 +65,7 @@ impl Log {
         let (seed, entry) = (*seed, *entry);
         let mut frame = FrameBuilder::default();
         frame.begin(Vec::new(), seed, entry.end);
-        let stamp = self.held.stamp();
+        let stamp = self.stamps.own();
         frame.set_stamp(stamp);
         frame.reach(reach.unwrap_or(0) as usize);
         let (mut bytes, mut previous) = frame.finish(kind, self.durable, self.active.previous);
@@ -77,7 +77,7 @@ impl Log {
             previous = checksum;
         }
         self.write_at_end(&bytes)?;
-        self.held.mark(self.written, stamp);
+        self.stamps.mark(self.written, stamp);
         self.active.previous = previous;
         Ok(())
     }

@@ -16,7 +16,9 @@
 //! | here | what does an append, a commit, a read of a body do? |
 //! | `files` | which files are there, and how much of each is alive? |
 //! | `room`, `budget` | how much must stay free after a record, and where does it come from? |
+//! | `mode` | which part has the log in replication, and what does it need for that? |
 //! | `held` | what of it waits until others have it? |
+//! | `stamps` | up to which entry of a replicated log does it go? |
 //! | `rotate` | how does the log continue in a new segment? |
 //! | `skip` | which ids are left out after the end of a history was lost? |
 //! | `marker` | how does an idle or stopped log say what was durable? |
@@ -42,11 +44,13 @@ mod kept;
 pub(in crate::storage) mod kicks;
 mod maintain;
 mod marker;
+mod mode;
 mod room;
 pub(in crate::storage) mod rotate;
 pub(in crate::storage) mod skip;
 pub(in crate::storage) mod spares;
 pub(in crate::storage) mod spool;
+pub(in crate::storage) mod stamps;
 mod switch;
 pub(in crate::storage) mod sync;
 pub(in crate::storage) mod trail;
@@ -57,8 +61,7 @@ use std::sync::Arc;
 
 use crate::ErrorClass;
 use crate::clock::Clock;
-use crate::storage::disk::errno::is_full;
-use crate::storage::disk::{DirLock, Fs, read_exact_at, write_all_at};
+use crate::storage::disk::{DirLock, Fs, read_exact_at};
 use crate::storage::error::{OpenError, StoreError};
 use crate::storage::format::{
     FRAME_OVERHEAD_MAX, FrameBuilder, FrameKind, LogId, Record, Stamp, put_size,
@@ -68,10 +71,11 @@ use crate::storage::log::budget::Budget;
 use crate::storage::log::cache::FrameCache;
 use crate::storage::log::compaction::Maintenance;
 use crate::storage::log::files::Files;
-use crate::storage::log::held::Held;
 use crate::storage::log::kicks::{KickUnderWay, Kicked, Kicks};
+use crate::storage::log::mode::Mode;
 use crate::storage::log::spares::Spares;
 use crate::storage::log::spool::{Begun, Spool};
+use crate::storage::log::stamps::Stamps;
 use crate::storage::log::sync::{Pace, SyncPolicy, SyncThread, Waker};
 use crate::storage::log::trail::Trail;
 use crate::storage::standby;
@@ -232,8 +236,9 @@ pub struct Log {
     pub(crate) records_written: u64,
     /// The records that come now stay in one frame: [`Log::join`].
     is_joined: bool,
-    /// Entries committed elsewhere before they are written, and the last one in the log.
-    pub(in crate::storage) held: Held,
+    mode: Mode,
+    /// The last entry of a replicated log in it.
+    pub(in crate::storage) stamps: Stamps,
     /// Told of what is durable, and of new segments.
     trail: Option<Arc<Trail>>,
     /// Held as long as the log is open.
@@ -302,7 +307,11 @@ impl Log {
             kicks: resumed.kicks,
             records_written: 0,
             is_joined: false,
-            held: Held::resume(resumed.stamp),
+            mode: match options.member {
+                true => Mode::Follower { has_room: false },
+                false => Mode::Single,
+            },
+            stamps: Stamps::resume(resumed.stamp),
             trail: None,
             options,
             _lock: Some(resumed.lock),
@@ -358,7 +367,7 @@ impl Log {
         wall_ns: u64,
     ) -> Result<(), AppendError> {
         self.check()?;
-        if !self.has_room_for_entry() && !self.make_room(size, purpose, wall_ns)? {
+        if !self.mode.has_room_for_entry() && !self.make_room(size, purpose, wall_ns)? {
             return Err(AppendError::NoRoom(self.lacking()));
         }
         assert!(
@@ -508,7 +517,7 @@ impl Log {
 
     pub(super) fn set_durable(&mut self, durable: Position) {
         self.durable = durable;
-        self.held.note_durable(durable);
+        self.stamps.note_durable(durable);
         if let Some(trail) = &self.trail {
             trail.set_durable(durable);
         }
@@ -568,22 +577,26 @@ impl Log {
 
     /// Write the frame being built, or hold it.
     pub(crate) fn write_frame(&mut self) -> Result<(), StoreError> {
-        if let Some(stamp) = self.held.next_stamp() {
-            self.hold_frame(stamp);
-            return Ok(());
-        }
-        self.write_frame_now()
+        let Some(held) = self.mode.held_mut() else {
+            return self.write_frame_now();
+        };
+        let handle = self.active.handle;
+        let file = self.files.get(handle);
+        let end = held.hold(&mut self.frame, self.durable, &mut self.active, file);
+        self.files.set_end(handle, end);
+        Ok(())
     }
 
     /// Write the frame being built, which is about the log's own files: it is no entry of a replicated
     /// log, and nothing is held.
     pub(crate) fn write_own_frame(&mut self) -> Result<(), StoreError> {
-        self.frame.set_stamp(self.held.stamp());
+        self.frame.set_stamp(self.stamps.own());
         self.write_frame_now()
     }
 
     fn write_frame_now(&mut self) -> Result<(), StoreError> {
-        let (bytes, checksum) = self.finish_frame();
+        let previous = self.active.previous;
+        let (bytes, checksum) = self.frame.finish(FrameKind::Data, self.durable, previous);
         let handle = self.active.handle;
         let start = self.files.get(handle).entry.end;
         self.write_at_end(&bytes)?;
@@ -593,30 +606,12 @@ impl Log {
         Ok(())
     }
 
-    fn finish_frame(&mut self) -> (Vec<u8>, u32) {
-        let durable = self.durable;
-        self.frame
-            .finish(FrameKind::Data, durable, self.active.previous)
-    }
-
     /// One write at the end of the open segment.
     pub(in crate::storage) fn write_at_end(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
         let handle = self.active.handle;
         let file = self.files.get(handle);
         let at = file.entry.end;
-        let target = file.file.clone();
-        let mut result = write_all_at(&*target, bytes, u64::from(at));
-        if result.as_ref().is_err_and(is_full) {
-            // Space was reserved, and yet there is none: the storage copies on write. Nothing of
-            // this write was acknowledged and no sync has failed, so it may be repeated after the
-            // space set aside is freed.
-            let released = self.spares.release_all();
-            match released {
-                Ok(true) => result = write_all_at(&*target, bytes, u64::from(at)),
-                Ok(false) => {}
-                Err(error) => result = Err(error),
-            }
-        }
+        let result = self.spares.write(&*file.file, bytes, at);
         if let Err(error) = result {
             let path = self.dir.join(self.files.get(handle).entry.file_name());
             return Err(self.fail(StoreError::new("write to", &path, &error)));
@@ -659,7 +654,8 @@ impl Log {
         let file = self.files.get(place.file);
         let position = Position::new(file.entry.first, place.offset);
         let at = || format!("{} at byte {}", file.entry.file_name(), place.offset);
-        if let Some(record) = self.held.get(position, size) {
+        let held = self.mode.held();
+        if let Some(record) = held.and_then(|held| held.get(position, size)) {
             return Ok(&record[body]);
         }
         if !file.compacted

@@ -626,12 +626,10 @@ impl Log {
     #[must_use]
     pub fn missing_on_disk(&self) -> Option<u64> {
         let Budget {
-            shortage,
-            deletes,
-            others,
-            ..
+            shortage, deletes, ..
         } = &self.budget;
-        let mut shortages = [shortage, deletes, others].into_iter();
+        let others = self.mode.held().map(|held| &held.others);
+        let mut shortages = [shortage, deletes].into_iter().chain(others);
         let shortage = shortages.find(|it| it.is_on())?;
         Some(shortage.missing())
     }
@@ -640,9 +638,9 @@ impl Log {
     /// or [`ErrorClass::Descriptors`] if no file could be opened.
     #[must_use]
     pub fn lacking(&self) -> ErrorClass {
-        match self.budget.others.is_on() {
-            true => ErrorClass::Full,
-            false => self.spares.lacking(),
+        match self.mode.held() {
+            Some(held) if held.others.is_on() => ErrorClass::Full,
+            _ => self.spares.lacking(),
         }
     }
 

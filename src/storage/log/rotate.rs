@@ -157,7 +157,7 @@ impl Log {
             next_id: self.next_id,
             kicks: &self.kicks,
             durable: self.durable,
-            stamp: self.held.stamp(),
+            stamp: self.stamps.own(),
             wall_ns,
         };
         let (end, checksum) = new.create(&*self.fs, &self.dir, spare)?;

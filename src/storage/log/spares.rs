@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use crate::ErrorClass;
 use crate::storage::disk::errno::is_full;
-use crate::storage::disk::{File, Fs, OpenMode, read_exact_at};
+use crate::storage::disk::{File, Fs, OpenMode, read_exact_at, write_all_at};
 use crate::storage::error::StoreError;
 use crate::storage::format::SEGMENT_SIZE_MIN;
 use crate::storage::format::names::{FIRST_SPARE, SPARE_NUMBER_END, parse_spare_name, spare_name};
@@ -325,6 +325,20 @@ impl Spares {
         drop(file);
         if let Err(error) = self.fs.remove_file(&path) {
             tracing::warn!("could not remove {}: {error}", path.display());
+        }
+    }
+
+    /// Write into space that was reserved.
+    pub(super) fn write(&mut self, file: &dyn File, bytes: &[u8], at: u32) -> io::Result<()> {
+        match write_all_at(file, bytes, at.into()) {
+            // There is none all the same: the storage copies on write. Nothing of this write was
+            // acknowledged and no sync has failed, so it may be repeated after the space set aside is
+            // freed.
+            Err(error) if is_full(&error) => match self.release_all()? {
+                true => write_all_at(file, bytes, at.into()),
+                false => Err(error),
+            },
+            written => written,
         }
     }
 
