@@ -357,11 +357,7 @@ impl Desk {
             Step::More => None,
             Step::NotBefore(time) => Some(time),
             Step::Done => {
-                // A queue that follows has what a majority has, whatever its own disk has.
-                let after = match turn.engine.is_following() {
-                    true => Ticket::NONE,
-                    false => turn.engine.after(),
-                };
+                let after = turn.engine.after();
                 let Underway { work, size, .. } = underway;
                 self.seats
                     .park_work(after, Box::new(|| work.finish()), size);

@@ -65,12 +65,12 @@ impl Engine {
     /// room; or several servers have to have what is put before it is written, and until then the
     /// leader holds it anyway. The body is then as it was, and its rest has to be held in memory.
     pub fn keep_begun(&mut self, client: ClientId, bytes: &[u8], now: Now) -> bool {
+        if self.failed.is_some() || self.is_one_of_several() {
+            return false;
+        }
         let Store::Log(log) = &mut self.store else {
             return false;
         };
-        if self.failed.is_some() || log.is_one_of_several() {
-            return false;
-        }
         let incoming = &mut self.incoming;
         let mut begun = incoming.take(client).unwrap_or_default();
         let is_held = incoming.held_until.is_some_and(|until| now.mono < until);

@@ -64,11 +64,12 @@ use crate::storage::format::LogId;
 use crate::storage::{
     Body, Log, LogOptions, OpenError, RealFs, Recovery, StoreError, SyncPolicy, Trail, Waker,
 };
-use crate::types::{ClientId, JobId, Now, Ticket, Time};
+use crate::types::{ClientId, JobId, Now, Position, Ticket, Time};
 
 pub use self::alter::{Altered, JobAction};
 pub use self::events::{FEED_MAX, Feed, Told};
 pub use self::figures::{Figures, LogFigures, OldestJob, SegmentFigures};
+pub use self::replica::{Follower, Leader};
 pub use self::report::TubeDocument;
 pub use self::standby::{ApplyError, Standby};
 
@@ -114,9 +115,6 @@ pub struct Options {
     pub import: bool,
     /// The identity of a log that is made; `None`: a random one.
     pub log_id: Option<LogId>,
-    /// The directory is a member's of a cluster, which has a ledger beside the log. Without this such a
-    /// directory is refused.
-    pub member: bool,
 }
 
 impl Default for Options {
@@ -135,7 +133,6 @@ impl Default for Options {
             fs: Arc::new(RealFs),
             import: false,
             log_id: None,
-            member: false,
         }
     }
 }
@@ -210,6 +207,20 @@ pub trait ReplySink {
     }
 }
 
+/// Part of the queue in replication, with what only that part needs.
+#[derive(Debug)]
+enum Mode {
+    /// It decides, and replies wait for positions of its log.
+    Single,
+    /// It applies what another queue decides, and serves no one.
+    Follower {
+        /// See [`Follower::set_clock_ahead`].
+        clock_ahead_ns: i64,
+    },
+    /// It decides, and others have to have that before replies leave.
+    Leader(TurnAcks),
+}
+
 /// A queue and its log.
 pub struct Engine {
     queue: Queue,
@@ -229,12 +240,7 @@ pub struct Engine {
     burials_shortage: Shortage,
     sync: SyncPolicy,
     draining: bool,
-    /// It applies what another queue decides.
-    is_following: bool,
-    /// See [`Engine::set_clock_ahead`].
-    clock_ahead_ns: i64,
-    /// The acknowledgements that replies wait for in place of positions of the log.
-    turn_acks: Option<TurnAcks>,
+    mode: Mode,
     commands: [u64; Op::COUNT],
     /// Kicks of many jobs that are under way, the oldest first.
     kicks: VecDeque<Kick>,
@@ -283,13 +289,13 @@ impl Engine {
     /// log was: leftovers of interrupted work may have been removed; an import of beanstalkd's log
     /// that was asked for may have been begun, which the next one goes on with.
     pub fn open(options: &Options, now: Now) -> Result<Engine, OpenError> {
-        let mut engine = Engine::replay(options, false, now)?;
+        let mut engine = Engine::replay(options, Mode::Single, false, now)?;
         engine.begin(now)?;
         Ok(engine)
     }
 
     /// From the log to a queue that no one may use yet: [`Engine::begin`] comes next.
-    fn replay(options: &Options, standby: bool, now: Now) -> Result<Engine, OpenError> {
+    fn replay(options: &Options, mode: Mode, standby: bool, now: Now) -> Result<Engine, OpenError> {
         let mut queue = Queue::new();
         let mut pauses = Pauses::default();
         if let Some(all) = options.clients_memory_max {
@@ -308,7 +314,7 @@ impl Engine {
                     log_id: options.log_id,
                     new_epoch: false,
                     standby,
-                    member: options.member,
+                    member: !matches!(mode, Mode::Single),
                     waker: options.waker.clone(),
                 };
                 let mut replayer = Replayer {
@@ -358,9 +364,7 @@ impl Engine {
             burials_shortage: Shortage::default(),
             sync: options.sync,
             draining: false,
-            is_following: false,
-            clock_ahead_ns: 0,
-            turn_acks: None,
+            mode,
             commands: [0; Op::COUNT],
             kicks: VecDeque::new(),
             checks: Checks::default(),
@@ -540,12 +544,10 @@ impl Engine {
     /// Replies that wait for a ticket up to this one may leave the process.
     #[must_use]
     pub fn acknowledged(&self) -> Ticket {
-        if let Some(turn_acks) = &self.turn_acks {
-            return turn_acks.acknowledged;
-        }
-        match &self.store {
-            Store::Log(log) => Ticket::at(log.acknowledged()),
-            Store::Memory(_) => Ticket::NONE,
+        match &self.mode {
+            Mode::Follower { .. } => Ticket::NONE,
+            Mode::Leader(acks) if acks.turn.is_some() => acks.acknowledged,
+            Mode::Single | Mode::Leader(_) => self.ticket_at(Log::acknowledged),
         }
     }
 
@@ -612,7 +614,7 @@ impl Engine {
     /// When the disk failed, now or earlier.
     pub fn close(mut self, now: Now) -> Result<(), StoreError> {
         self.check()?;
-        if self.log().is_some_and(Log::is_one_of_several) {
+        if self.is_one_of_several() {
             return self.leave(now);
         }
         self.end_pauses(now)?;
@@ -626,13 +628,16 @@ impl Engine {
     /// The ticket that replies given now wait for.
     #[must_use]
     pub fn after(&self) -> Ticket {
-        if let Some(turn_acks) = &self.turn_acks {
-            return turn_acks.turn;
+        match &self.mode {
+            Mode::Follower { .. } => Ticket::NONE,
+            Mode::Leader(TurnAcks { turn: Some(at), .. }) => *at,
+            Mode::Single | Mode::Leader(_) => self.ticket_at(Log::awaited),
         }
-        match &self.store {
-            Store::Log(log) => Ticket::at(log.awaited()),
-            Store::Memory(_) => Ticket::NONE,
-        }
+    }
+
+    fn ticket_at(&self, position: fn(&Log) -> Position) -> Ticket {
+        self.log()
+            .map_or(Ticket::NONE, |log| Ticket::at(position(log)))
     }
 
     fn check(&self) -> Result<(), StoreError> {

@@ -3,50 +3,60 @@
 //! A queue that follows is as far as a start that has replayed its log, and stays there: entries of the
 //! replicated log are applied one after another, each written as one frame. Time does not go on, and
 //! no one is served. A queue that leads is an ordinary one whose frames are held until they are
-//! committed (see `storage`: `held`): what it tells clients they may hear when its position is
+//! committed (see `storage`: `held`): what it tells clients they may hear when its ticket is
 //! acknowledged, as always. A queue never goes back from leading: it is dropped, with what it
 //! held, and the log is opened again.
 
+use std::ops::{Deref, DerefMut};
+
 use super::standby::ApplyError;
 use super::store::Store;
-use super::{Engine, Options};
+use super::{Engine, Mode, Options};
 use crate::storage::format::{Record, Stamp, entry_records};
 use crate::storage::{AppendError, Formed, Held, Log, OpenError, Purpose, StoreError};
 use crate::types::{Now, Ticket};
 
-/// Turns of the owner: what replies of a queue wait for that is one of several. That its log has
-/// been written up to a position does not say that it still leads.
+/// What replies of a queue that leads wait for: turns of its owner. That its log has been written up to
+/// a position does not say that it still leads.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct TurnAcks {
-    /// The present turn.
-    pub(super) turn: Ticket,
+    /// The present turn. `None`: the owner counts none, and they wait for positions.
+    pub(super) turn: Option<Ticket>,
     /// Replies of this turn, and of those before it, may leave.
     pub(super) acknowledged: Ticket,
 }
 
-impl Engine {
-    /// Open the log in `options.dir`, or make one there, and follow.
-    ///
-    /// # Errors
-    /// See [`OpenError`].
-    pub fn follow(options: &Options, now: Now) -> Result<Engine, OpenError> {
-        let mut engine = Engine::replay(options, false, now)?;
-        engine.is_following = true;
-        engine.turn_acks = Some(TurnAcks::default());
-        Ok(engine)
-    }
+/// A queue that follows, for what can be asked of it alone.
+#[derive(Debug)]
+pub struct Follower<'a>(&'a mut Engine);
 
-    /// True if it applies what another queue decides, and serves no one.
-    #[must_use]
-    pub fn is_following(&self) -> bool {
-        self.is_following
-    }
+/// A queue that leads, for what can be asked of it alone.
+#[derive(Debug)]
+pub struct Leader<'a> {
+    acks: &'a mut TurnAcks,
+    held: &'a mut Held,
+}
 
+impl Deref for Follower<'_> {
+    type Target = Engine;
+
+    fn deref(&self) -> &Engine {
+        self.0
+    }
+}
+
+impl DerefMut for Follower<'_> {
+    fn deref_mut(&mut self) -> &mut Engine {
+        self.0
+    }
+}
+
+impl Follower<'_> {
     /// The wall clock of the server that decided the next entries is ahead of the one here by this,
     /// nanoseconds; below 0 it is behind. Wall times in entries are moved by it, so that a delay is as long
     /// here.
     pub fn set_clock_ahead(&mut self, ns: i64) {
-        self.clock_ahead_ns = ns;
+        self.0.mode = Mode::Follower { clock_ahead_ns: ns };
     }
 
     /// Apply one committed entry; empty `data` changes nothing. Written on return, and durable when
@@ -56,7 +66,7 @@ impl Engine {
     /// See [`ApplyError`]. If the disk is full nothing has changed, and the entry can be applied again. After
     /// the other errors the queue is of no use, but for its disk, which has nothing of the entry.
     pub fn apply_entry(&mut self, stamp: Stamp, data: &[u8], now: Now) -> Result<(), ApplyError> {
-        assert!(self.is_following, "a queue that leads decides by itself");
+        let engine = &mut *self.0;
         let Some((records, size)) = entry_records(data).or(data.is_empty().then(Default::default))
         else {
             let what = format!("entry {} is not what a log has formed", stamp.index);
@@ -64,10 +74,10 @@ impl Engine {
         };
         if !records.is_empty() {
             let purpose = purpose_of(&records);
-            self.make_way(purpose, now)?;
+            engine.make_way(purpose, now)?;
             let is_put = |record: &&Record<'_>| matches!(record, Record::Put { .. });
             let puts = records.iter().filter(is_put).count() as u64;
-            let log = self.store.log().expect("a log");
+            let log = engine.store.log().expect("a log");
             match log.begin_entry(size, puts, purpose, now.wall_ns) {
                 Ok(()) => {}
                 Err(AppendError::NoRoom(class)) => return Err(ApplyError::NoRoom(class)),
@@ -75,14 +85,97 @@ impl Engine {
             }
         }
         for record in &records {
-            if let Err(apart) = self.apply_record(record, now) {
-                self.give_up(stamp, &apart);
+            if let Err(apart) = engine.apply_record(record, now) {
+                engine.give_up(stamp, &apart);
                 return Err(apart);
             }
         }
-        self.store.log().expect("a log").end_entry(stamp)?;
-        self.written_at = now.mono;
+        engine.store.log().expect("a log").end_entry(stamp)?;
+        engine.written_at = now.mono;
         Ok(())
+    }
+
+    /// From now on it leads: `last` is the last entry of the replicated log, and everything up to it is
+    /// applied. Time goes on.
+    ///
+    /// # Errors
+    /// When the disk failed.
+    pub fn lead(self, last: Stamp, now: Now) -> Result<(), StoreError> {
+        let engine = self.0;
+        engine.mode = Mode::Leader(TurnAcks::default());
+        engine.started = now.mono;
+        if let Some(log) = engine.store.log() {
+            log.lead(last);
+        }
+        engine.queue.finish_replay(now.mono);
+        // Of a long one more is held than there may be room for: it goes on as it is released.
+        engine.resume_kicks(now);
+        engine.commit(now)
+    }
+}
+
+impl Leader<'_> {
+    /// A turn begins: replies that are made in it wait for its number, and not for positions of the log.
+    /// Numbers grow.
+    pub fn begin_turn(&mut self, turn: u64) {
+        self.acks.turn = Some(Ticket::turn(turn));
+    }
+
+    /// Replies of this turn, and of those before it, may leave.
+    pub fn acknowledge_turn(&mut self, turn: u64) {
+        self.acks.acknowledged = Ticket::turn(turn);
+    }
+
+    /// Entries that are not this queue's were added: its next frame will be this entry.
+    pub fn skip_to(&mut self, next: Stamp) {
+        self.held.skip_to(next);
+    }
+
+    /// The decisions since the last call, to be proposed as the next entry.
+    pub fn take_formed(&mut self) -> Option<Formed> {
+        self.held.take_formed()
+    }
+
+    /// Refuse puts and pauses, or do not, because too few of the other servers have room.
+    pub fn set_others_full(&mut self, is_so: bool) {
+        self.held.set_others_full(is_so);
+    }
+}
+
+impl Engine {
+    /// Open the log of a member in `options.dir`, or make one there, and follow.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn follow(options: &Options, now: Now) -> Result<Engine, OpenError> {
+        let mode = Mode::Follower { clock_ahead_ns: 0 };
+        Engine::replay(options, mode, false, now)
+    }
+
+    /// True if it applies what another queue decides, and serves no one.
+    #[must_use]
+    pub fn is_following(&self) -> bool {
+        matches!(self.mode, Mode::Follower { .. })
+    }
+
+    /// True if it is one of several: it follows or leads.
+    #[must_use]
+    pub fn is_one_of_several(&self) -> bool {
+        !matches!(self.mode, Mode::Single)
+    }
+
+    /// The same, if it follows.
+    pub fn as_follower(&mut self) -> Option<Follower<'_>> {
+        self.is_following().then_some(Follower(self))
+    }
+
+    /// The same, if it leads.
+    pub fn as_leader(&mut self) -> Option<Leader<'_>> {
+        let Mode::Leader(acks) = &mut self.mode else {
+            return None;
+        };
+        let held = self.store.log()?.held_mut()?;
+        Some(Leader { acks, held })
     }
 
     /// Note that this state is that of the replicated log up to this entry. Durable on return.
@@ -96,13 +189,6 @@ impl Engine {
         }
     }
 
-    /// An entry is applied in part: the rest of the log must not be written any more.
-    fn give_up(&mut self, stamp: Stamp, apart: &ApplyError) {
-        if let Some(log) = self.store.log() {
-            self.failed = Some(log.give_up_entry(stamp, &apart.to_string()));
-        }
-    }
-
     /// Upkeep of the log of a follower, once a turn. Returns whether there is more to do at once.
     ///
     /// # Errors
@@ -112,57 +198,14 @@ impl Engine {
         self.keep_log(now)
     }
 
-    /// From now on it leads: `last` is the last entry of the replicated log, and everything up to it is
-    /// applied. Time goes on.
-    ///
-    /// # Errors
-    /// When the disk failed.
-    pub fn lead(&mut self, last: Stamp, now: Now) -> Result<(), StoreError> {
-        (self.is_following, self.turn_acks) = (false, None);
-        self.started = now.mono;
+    /// An entry is applied in part: the rest of the log must not be written any more.
+    fn give_up(&mut self, stamp: Stamp, apart: &ApplyError) {
         if let Some(log) = self.store.log() {
-            log.lead(last);
-        }
-        self.queue.finish_replay(now.mono);
-        // Of a long one more is held than there may be room for: it goes on as it is released.
-        self.resume_kicks(now);
-        self.commit(now)
-    }
-
-    /// A turn begins: replies that are made in it wait for its number, and not for positions of the log.
-    /// Numbers grow.
-    pub fn begin_turn(&mut self, turn: u64) {
-        let acknowledged = self.turn_acks.map(|it| it.acknowledged).unwrap_or_default();
-        self.turn_acks = Some(TurnAcks {
-            turn: Ticket::turn(turn),
-            acknowledged,
-        });
-    }
-
-    /// Replies of this turn, and of those before it, may leave.
-    pub fn acknowledge_turn(&mut self, turn: u64) {
-        if let Some(turn_acks) = &mut self.turn_acks {
-            turn_acks.acknowledged = Ticket::turn(turn);
+            self.failed = Some(log.give_up_entry(stamp, &apart.to_string()));
         }
     }
 
-    fn held(&mut self) -> Option<&mut Held> {
-        self.store.log()?.held_mut()
-    }
-
-    /// Entries that are not this queue's were added: its next frame will be this entry.
-    pub fn skip_to(&mut self, next: Stamp) {
-        if let Some(held) = self.held() {
-            held.skip_to(next);
-        }
-    }
-
-    /// The decisions since the last call, to be proposed as the next entry.
-    pub fn take_formed(&mut self) -> Option<Formed> {
-        self.held()?.take_formed()
-    }
-
-    /// Everything up to this entry is committed.
+    /// Everything up to this entry is committed: what was held of it is written.
     ///
     /// # Errors
     /// When the disk failed.
@@ -234,13 +277,6 @@ impl Engine {
     pub fn note_freed(&mut self) {
         if let Some(log) = self.store.log() {
             log.note_freed();
-        }
-    }
-
-    /// Refuse puts and pauses, or do not, because too few of the other servers have room. One that leads.
-    pub fn set_others_full(&mut self, is_so: bool) {
-        if let Some(held) = self.held() {
-            held.set_others_full(is_so);
         }
     }
 

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use super::replay::Replayer;
 use super::store::Store;
-use super::{Engine, Options};
+use super::{Engine, Mode, Options};
 use crate::ErrorClass;
 use crate::queue::Queue;
 use crate::storage::format::Record;
@@ -66,7 +66,7 @@ impl Standby {
     /// See [`OpenError`].
     pub fn open(options: &Options, now: Now) -> Result<Standby, OpenError> {
         Ok(Standby {
-            engine: Engine::replay(options, true, now)?,
+            engine: Engine::replay(options, Mode::Single, true, now)?,
             life: None,
         })
     }
@@ -218,6 +218,10 @@ impl Engine {
             return Err(ApplyError::Contradiction(what));
         }
         let place = job.map(|job| job.place);
+        let ahead_ns = match self.mode {
+            Mode::Follower { clock_ahead_ns } => clock_ahead_ns,
+            Mode::Single | Mode::Leader(_) => 0,
+        };
         let Engine {
             store: Store::Log(log),
             queue,
@@ -227,7 +231,7 @@ impl Engine {
         else {
             return Ok(());
         };
-        let record = in_our_time(here(record, log, place), self.clock_ahead_ns);
+        let record = in_our_time(here(record, log, place), ahead_ns);
         let place = match log.append(&record, purpose, now.wall_ns) {
             Ok(place) => place,
             Err(AppendError::NoRoom(class)) => return Err(ApplyError::NoRoom(class)),

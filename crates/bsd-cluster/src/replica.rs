@@ -35,7 +35,7 @@ use super::ledger::{Base, LedgerError};
 use super::member::{Members, NodeId};
 use super::node::{Change, Committed, Node, Out, Refused, Role, SnapshotWanted, Status};
 use bsd::ErrorClass;
-use bsd::engine::{ApplyError, Engine, Options, ReplySink};
+use bsd::engine::{ApplyError, Engine, Follower, Options, ReplySink};
 use bsd::storage::format::Stamp;
 use bsd::storage::{Log, OpenError};
 use bsd::types::{Now, Ticket, Time};
@@ -159,13 +159,15 @@ impl Replica {
         if self.leading.is_some() && is_over {
             return Ok(Standing::LostLeadership);
         }
-        if let Some(term) = self.may_lead() {
+        if let Some(term) = self.may_lead()
+            && let Some(follower) = engine.as_follower()
+        {
             let index = self.node.last_index();
-            engine.lead(Stamp { index, term }, now)?;
+            follower.lead(Stamp { index, term }, now)?;
             self.leading = Some(term);
         }
         self.make_way(engine, now)?;
-        let Some(term) = self.leading else {
+        let (Some(term), Some(mut leader)) = (self.leading, engine.as_leader()) else {
             return Ok(Standing::Follows);
         };
         if !self.node.takes_proposals() {
@@ -173,9 +175,9 @@ impl Replica {
             return Ok(Standing::Pauses);
         }
         let index = self.node.last_index() + 1;
-        engine.skip_to(Stamp { index, term });
+        leader.skip_to(Stamp { index, term });
         self.turn += 1;
-        engine.begin_turn(self.turn);
+        leader.begin_turn(self.turn);
         self.is_quieting = engine.wants_quiet();
         Ok(if self.is_quieting {
             Standing::Pauses
@@ -209,7 +211,9 @@ impl Replica {
             }
         }
         self.node.set_has_room(has_room);
-        engine.set_others_full(self.leading.is_some() && self.node.lacks_room());
+        if let Some(mut leader) = engine.as_leader() {
+            leader.set_others_full(self.node.lacks_room());
+        }
         let is_short = engine.log().is_some_and(Log::is_disk_full);
         let is_due = match (self.role, self.leading) {
             (Role::Leads(_), Some(_)) => self.room.leads_in_vain(is_short, now.mono),
@@ -255,11 +259,11 @@ impl Replica {
     /// # Errors
     /// If an entry is not taken as it was decided: a bug. Nothing of it was acknowledged.
     pub fn propose(&mut self, engine: &mut Engine, has_replied: bool) -> Result<(), ReplicaError> {
-        if self.leading.is_none() {
+        let Some(mut leader) = engine.as_leader() else {
             return Ok(());
-        }
+        };
         let mut last = None;
-        while let Some(formed) = engine.take_formed() {
+        while let Some(formed) = leader.take_formed() {
             let (decided, size) = (formed.stamp, formed.data.len());
             match self.node.propose(Bytes::from(formed.data)) {
                 Ok(index) if index == decided.index => last = Some(index),
@@ -349,8 +353,8 @@ impl Replica {
         if self.leading.is_some() && self.pending.is_empty() {
             engine.release(self.committed, now)?;
             self.node.applied(self.committed.index);
-        } else if self.leading.is_none() {
-            self.apply(engine, now)?;
+        } else if let Some(follower) = engine.as_follower() {
+            self.apply(follower, now)?;
         }
         self.node.durable_applied(engine.durable_stamp().index)?;
         Ok(())
@@ -365,7 +369,7 @@ impl Replica {
     }
 
     /// Apply committed entries, as many as a turn may.
-    fn apply(&mut self, engine: &mut Engine, now: Now) -> Result<(), ReplicaError> {
+    fn apply(&mut self, mut follower: Follower<'_>, now: Now) -> Result<(), ReplicaError> {
         if !self.room.may_apply(now.mono) {
             return Ok(());
         }
@@ -377,11 +381,11 @@ impl Replica {
                 index: entry.mark.index,
                 term: entry.mark.term,
             };
-            if stamp.index > engine.stamp().index {
-                engine.set_clock_ahead(self.node.clock_ahead(stamp.term));
-                let mut applied = engine.apply_entry(stamp, &entry.data, now);
-                if matches!(applied, Err(ApplyError::NoRoom(_))) && engine.spend_kept() {
-                    applied = engine.apply_entry(stamp, &entry.data, now);
+            if stamp.index > follower.stamp().index {
+                follower.set_clock_ahead(self.node.clock_ahead(stamp.term));
+                let mut applied = follower.apply_entry(stamp, &entry.data, now);
+                if matches!(applied, Err(ApplyError::NoRoom(_))) && follower.spend_kept() {
+                    applied = follower.apply_entry(stamp, &entry.data, now);
                 }
                 match applied {
                     Ok(()) => {}
@@ -448,7 +452,9 @@ impl Replica {
                 self.acknowledged = *turn;
                 self.barriers.pop_front();
             }
-            engine.acknowledge_turn(self.acknowledged);
+            if let Some(mut leader) = engine.as_leader() {
+                leader.acknowledge_turn(self.acknowledged);
+            }
         }
         match self.leading {
             Some(_) => Ticket::turn(self.acknowledged),
@@ -647,7 +653,6 @@ fn cost(entry: &Committed) -> usize {
 pub fn log_options(options: Options) -> Options {
     Options {
         sync: bsd::storage::SyncPolicy::Interval(LOG_SYNC_MS),
-        member: true,
         import: false,
         ..options
     }

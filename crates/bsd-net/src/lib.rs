@@ -100,7 +100,7 @@ use bsd::ErrorClass;
 use bsd::clock::Clock;
 use bsd::door::{self, Door};
 use bsd::engine::Engine;
-use bsd::storage::{Log, StoreError};
+use bsd::storage::StoreError;
 use bsd::types::{ClientId, Ticket, Time};
 use bsd_cluster::replica::ReplicaError;
 
@@ -277,7 +277,7 @@ impl Server {
             mut desk,
             ..
         } = core;
-        let is_one_of_several = engine.log().is_some_and(Log::is_one_of_several);
+        let is_one_of_several = engine.is_one_of_several();
         let closed = engine.close(clock.now());
         closed.inspect_err(|error| desk.fail(error))?;
         if is_one_of_several {

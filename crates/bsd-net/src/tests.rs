@@ -12,7 +12,7 @@ use super::core::REQUESTS_PER_CONNECTION;
 use super::*;
 use bsd::engine::{Options, ReplySink};
 use bsd::protocol::{Command, Reply};
-use bsd::storage::{SimFs, SyncPolicy};
+use bsd::storage::{Log, SimFs, SyncPolicy};
 use bsd::types::JobId;
 
 /// No reply takes longer, however busy the machine is.

@@ -47,13 +47,8 @@ impl Mode {
     }
 }
 
+/// A log that follows.
 impl Log {
-    /// True if this is the log of one of several servers: only their agreement is written to it.
-    #[must_use]
-    pub fn is_one_of_several(&self) -> bool {
-        !matches!(self.mode, Mode::Single)
-    }
-
     /// What is appended from now on up to [`Log::end_entry`] is one entry, and is written as one frame.
     ///
     /// It has room for its records, `size` bytes of them, and for what its `puts` new jobs need later; or

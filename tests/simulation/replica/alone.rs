@@ -20,8 +20,18 @@ fn alone(fs: &SimFs, segment_size: u32) -> (Engine, Mood) {
         short: None,
     };
     let mut engine = Engine::follow(&options(fs, mood), beginning()).unwrap();
-    engine.lead(engine.stamp(), beginning()).unwrap();
+    lead(&mut engine, beginning());
     (engine, mood)
+}
+
+fn lead(engine: &mut Engine, now: Now) {
+    let stamp = engine.stamp();
+    engine.as_follower().unwrap().lead(stamp, now).unwrap();
+}
+
+fn apply_to(engine: &mut Engine, entry: &bsd::storage::Formed, now: Now) -> Result<(), ApplyError> {
+    let mut follower = engine.as_follower().unwrap();
+    follower.apply_entry(entry.stamp, &entry.data, now)
 }
 
 fn run(engine: &mut Engine, client: ClientId, command: Command<'_>, now: Now) -> Option<Said> {
@@ -43,7 +53,7 @@ fn put_command(body: &[u8]) -> Command<'_> {
 /// Everything that was formed is committed at once. Returns it.
 fn commit_all(engine: &mut Engine, now: Now) -> Vec<bsd::storage::Formed> {
     engine.commit(now).unwrap();
-    let formed: Vec<_> = std::iter::from_fn(|| engine.take_formed()).collect();
+    let formed: Vec<_> = std::iter::from_fn(|| engine.as_leader().unwrap().take_formed()).collect();
     if let Some(last) = formed.last() {
         engine.release(last.stamp, now).unwrap();
     }
@@ -87,7 +97,7 @@ fn counters_for_which_no_reply_waits_do_not_keep_the_log_from_a_quiet_moment() {
     engine.commit(now).unwrap();
     engine.tick(now, &mut Replies::default()).unwrap();
     assert!(engine.log().unwrap().has_unwritten(), "the counters");
-    let held = engine.take_formed().unwrap();
+    let held = engine.as_leader().unwrap().take_formed().unwrap();
     engine.release(held.stamp, now).unwrap();
     assert!(engine.wants_quiet() && engine.is_holding());
     for _ in 0..3 {
@@ -243,11 +253,11 @@ fn deletes_on_a_full_disk_wait_for_what_is_held_and_are_not_refused() {
         for _ in 0..jobs {
             run(&mut engine, client, put_command(&body), now);
             for entry in rest(&mut engine, now) {
-                heir.apply_entry(entry.stamp, &entry.data, now).unwrap();
+                apply_to(&mut heir, &entry, now).unwrap();
             }
         }
         fs.set_quota(Some(fs.used()));
-        heir.lead(heir.stamp(), now).unwrap();
+        lead(&mut heir, now);
         let client = heir.connect();
         for id in State::of(&heir, now).jobs.into_keys().map(JobId) {
             while heir.wants_quiet() || !heir.has_room_for(0) {
@@ -368,11 +378,10 @@ fn a_follower_that_leads_finishes_the_kick_that_the_last_leader_had_begun() {
         assert_eq!(said, None, "it takes several turns");
         entries.extend(commit_all(&mut engine, now));
         for entry in &entries {
-            follower.apply_entry(entry.stamp, &entry.data, now).unwrap();
+            apply_to(&mut follower, entry, now).unwrap();
             follower.follow_on(now).unwrap();
         }
-        let stamp = follower.stamp();
-        follower.lead(stamp, now).unwrap();
+        lead(&mut follower, now);
         rest(&mut follower, now);
         let jobs = follower.queue().stats().jobs;
         assert_eq!((jobs.buried, jobs.ready), (10, 790), "{fill}");
@@ -397,13 +406,13 @@ fn followers_on_disks_as_full_as_the_leaders_apply_its_deletes() {
         let mut fulls = [0, 0];
         let mut apply = |entries: Vec<bsd::storage::Formed>, now: &mut Now, what: usize| {
             for entry in entries {
-                let mut applied = follower.apply_entry(entry.stamp, &entry.data, *now);
+                let mut applied = apply_to(&mut follower, &entry, *now);
                 if matches!(applied, Err(ApplyError::NoRoom(_))) {
                     // As the owner of the disk does.
                     fulls[what] += 1;
                     disks[1].set_quota(None);
                     later(now, 200);
-                    applied = follower.apply_entry(entry.stamp, &entry.data, *now);
+                    applied = apply_to(&mut follower, &entry, *now);
                     disks[1].set_quota(Some(quota.max(disks[1].used())));
                 }
                 applied.unwrap();
@@ -435,10 +444,7 @@ fn the_directory_of_a_member_is_left_alone_unless_its_ledger_is_kept() {
     let fs = SimFs::new(1);
     let (engine, mood) = alone(&fs, 64 << 10);
     engine.close(beginning()).unwrap();
-    let plain = Options {
-        member: false,
-        ..options(&fs, mood)
-    };
+    let plain = options(&fs, mood);
     drop(Engine::open(&plain, beginning()).unwrap());
     fs.create_dir(std::path::Path::new("/data/cluster"))
         .unwrap();

@@ -125,7 +125,6 @@ fn options(fs: &SimFs, mood: Mood) -> Options {
         segment_size: mood.segment_size,
         job_size_max: 1 << 20,
         fs: Arc::new(fs.clone()),
-        member: true,
         ..Options::default()
     }
 }
@@ -298,7 +297,7 @@ impl Cluster {
         }
         self.check_state(node, last, false);
         let (now, stamp) = (self.now, self.stamp(last));
-        self.lead().lead(stamp, now).unwrap();
+        self.lead().as_follower().unwrap().lead(stamp, now).unwrap();
         self.boss = self.connect();
         self.workers = (0..WORKERS).map(|_| self.connect()).collect();
         (self.kicker, self.reserved) = (None, Vec::new());
@@ -412,7 +411,7 @@ impl Cluster {
             term: self.term + 1,
             ..engine.stamp()
         };
-        engine.lead(stamp, self.now).unwrap();
+        engine.as_follower().unwrap().lead(stamp, self.now).unwrap();
         let client = engine.connect();
         let ids: BTreeSet<JobId> = engine.queue().ids().collect();
         for id in ids {
@@ -444,7 +443,11 @@ impl Cluster {
             }
             let (stamp, now) = (self.stamp(at + 1), self.now);
             let data = std::mem::take(&mut self.entries[at as usize].data);
-            let applied = self.nodes[node].engine().apply_entry(stamp, &data, now);
+            let applied = self.nodes[node]
+                .engine()
+                .as_follower()
+                .unwrap()
+                .apply_entry(stamp, &data, now);
             self.entries[at as usize].data = data;
             match applied {
                 Ok(()) => {}
@@ -559,7 +562,7 @@ impl Cluster {
         let done = self.lead().commit(now);
         self.sound(done)?;
         let first = self.last() + 1;
-        while let Some(formed) = self.lead().take_formed() {
+        while let Some(formed) = self.lead().as_leader().unwrap().take_formed() {
             let term = self.term;
             let index = self.last() + 1;
             assert_eq!(formed.stamp, Stamp { index, term });
@@ -580,7 +583,10 @@ impl Cluster {
         if self.random.percent(2) && !self.leader().log().unwrap().has_unwritten() {
             self.push(Vec::new());
             let (index, term) = (self.last() + 1, self.term);
-            self.lead().skip_to(Stamp { index, term });
+            self.lead()
+                .as_leader()
+                .unwrap()
+                .skip_to(Stamp { index, term });
         }
         let log = self.leader().log().unwrap();
         log.assert_accounts();
@@ -663,7 +669,10 @@ impl Cluster {
         for index in stamp.index + 1..=self.committed {
             let entry = &self.entries[index as usize - 1];
             let stamp = self.stamp(index);
-            let applied = engine.apply_entry(stamp, &entry.data, self.now);
+            let applied = engine
+                .as_follower()
+                .unwrap()
+                .apply_entry(stamp, &entry.data, self.now);
             applied.unwrap_or_else(|apart| panic!("entry {index}: {apart}"));
         }
         self.check_engine(&engine, self.committed, false, "an image that went on");
