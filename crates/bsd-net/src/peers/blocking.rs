@@ -3,7 +3,10 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
+use std::os::fd::AsFd;
 use std::time::Duration;
+
+use rustix::net::sockopt::{self, Timeout};
 
 use super::channel::Channel;
 use super::tls::PeerTls;
@@ -17,7 +20,7 @@ const ANSWER_SIZE_MAX: usize = 8 << 10;
 /// A connection that has come past its greetings.
 #[derive(Debug)]
 pub(crate) struct BlockingLink {
-    channel: Channel<TcpStream>,
+    channel: Channel,
     encoder: Encoder,
     decoder: Decoder,
     out: Vec<u8>,
@@ -43,10 +46,9 @@ impl BlockingLink {
             return Err(invalid("peers of other machines need TLS"));
         }
         limit(&socket, patience)?;
-        let mut channel = match tls {
-            Some(tls) => Channel::encrypted(socket, tls.dial(address).map_err(invalid)?),
-            None => Channel::plain(socket),
-        };
+        let session = tls.map(|tls| tls.dial(address)).transpose();
+        let socket = mio::net::TcpStream::from_std(socket);
+        let mut channel = Channel::new(socket, session.map_err(invalid)?);
         channel.shake_hands()?;
         let mut hello = Vec::new();
         Hello::of(me, to, purpose)
@@ -68,28 +70,19 @@ impl BlockingLink {
 
     /// Who called the loop is here from now on.
     pub(super) fn called(
-        channel: Channel<mio::net::TcpStream>,
+        mut channel: Channel,
         nonce: u64,
         from: NodeId,
         me: NodeId,
         patience: Duration,
     ) -> io::Result<BlockingLink> {
-        let channel = channel.on(|socket| {
-            let socket = TcpStream::from(socket);
-            socket.set_nonblocking(false)?;
-            limit(&socket, patience)?;
-            Ok(socket)
-        })?;
+        rustix::io::ioctl_fionbio(channel.socket(), false)?;
+        limit(channel.socket(), patience)?;
+        channel.unblock();
         Ok(BlockingLink::over(channel, nonce, Side::Listener, from, me))
     }
 
-    fn over(
-        channel: Channel<TcpStream>,
-        nonce: u64,
-        side: Side,
-        peer: NodeId,
-        me: NodeId,
-    ) -> BlockingLink {
+    fn over(channel: Channel, nonce: u64, side: Side, peer: NodeId, me: NodeId) -> BlockingLink {
         let other = match side {
             Side::Dialer => Side::Listener,
             Side::Listener => Side::Dialer,
@@ -143,13 +136,13 @@ fn connect(address: &str, patience: Duration) -> io::Result<TcpStream> {
     Err(failure)
 }
 
-fn limit(socket: &TcpStream, patience: Duration) -> io::Result<()> {
-    socket.set_nodelay(true)?;
-    socket.set_read_timeout(Some(patience))?;
-    socket.set_write_timeout(Some(patience))
+fn limit(socket: impl AsFd, patience: Duration) -> rustix::io::Result<()> {
+    sockopt::set_tcp_nodelay(&socket, true)?;
+    sockopt::set_socket_timeout(&socket, Timeout::Recv, Some(patience))?;
+    sockopt::set_socket_timeout(&socket, Timeout::Send, Some(patience))
 }
 
-fn answer(channel: &mut Channel<TcpStream>) -> io::Result<Welcome> {
+fn answer(channel: &mut Channel) -> io::Result<Welcome> {
     let mut heard = Vec::new();
     let mut piece = [0; 1024];
     loop {

@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 
-use mio::net::TcpStream;
 use mio::{Registry, Token};
 use raft::eraftpb::Message;
 
@@ -63,7 +62,7 @@ pub(super) enum Step {
 
 impl Caller {
     pub(super) fn new(
-        channel: Channel<TcpStream>,
+        channel: Channel,
         place: SocketAddr,
         token: Token,
         setting: &Setting<'_>,
@@ -123,7 +122,7 @@ impl Caller {
         self.from().is_some() && self.line.is_readable()
     }
 
-    pub(super) fn release(self, registry: &Registry) -> Channel<TcpStream> {
+    pub(super) fn release(self, registry: &Registry) -> Channel {
         self.line.release(registry)
     }
 

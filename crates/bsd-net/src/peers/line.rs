@@ -19,7 +19,7 @@ const IDLE_BUFFER_SIZE: usize = 512 << 10;
 
 #[derive(Debug)]
 pub(super) struct Line {
-    channel: Channel<TcpStream>,
+    channel: Channel,
     token: Token,
     /// Bytes to send, from `used` on.
     out: Vec<u8>,
@@ -34,11 +34,7 @@ pub(super) struct Line {
 
 impl Line {
     /// Watch it, both directions, edge-triggered, for its whole life.
-    pub(super) fn new(
-        mut channel: Channel<TcpStream>,
-        token: Token,
-        registry: &Registry,
-    ) -> io::Result<Line> {
+    pub(super) fn new(mut channel: Channel, token: Token, registry: &Registry) -> io::Result<Line> {
         let both = Interest::READABLE | Interest::WRITABLE;
         registry.register(channel.socket_mut(), token, both)?;
         Ok(Line {
@@ -140,7 +136,7 @@ impl Line {
         self.used = 0;
         self.out.clear();
         self.out.shrink_to(IDLE_BUFFER_SIZE);
-        self.channel.push()
+        self.channel.flush()
     }
 
     /// When it is to be closed, unless something is taken before.
@@ -150,7 +146,7 @@ impl Line {
     }
 
     /// The loop has no more to do with it.
-    pub(super) fn release(mut self, registry: &Registry) -> Channel<TcpStream> {
+    pub(super) fn release(mut self, registry: &Registry) -> Channel {
         // What is closed is not watched either; so a failure does not matter.
         let _ = registry.deregister(self.channel.socket_mut());
         self.channel

@@ -195,18 +195,14 @@ impl Setting<'_> {
         }
     }
 
-    fn dialed(&self, socket: TcpStream, address: &str) -> Result<Channel<TcpStream>, PeerError> {
-        if let Some(tls) = self.tls {
-            return Ok(Channel::encrypted(socket, tls.dial(address)?));
-        }
-        Ok(Channel::plain(socket))
+    fn dialed(&self, socket: TcpStream, address: &str) -> Result<Channel, PeerError> {
+        let session = self.tls.map(|tls| tls.dial(address)).transpose()?;
+        Ok(Channel::new(socket, session))
     }
 
-    fn accepted(&self, socket: TcpStream) -> Result<Channel<TcpStream>, PeerError> {
-        if let Some(tls) = self.tls {
-            return Ok(Channel::encrypted(socket, tls.answer()?));
-        }
-        Ok(Channel::plain(socket))
+    fn accepted(&self, socket: TcpStream) -> Result<Channel, PeerError> {
+        let session = self.tls.map(PeerTls::answer).transpose()?;
+        Ok(Channel::new(socket, session))
     }
 }
 

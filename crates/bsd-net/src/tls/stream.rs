@@ -1,4 +1,5 @@
-//! One encrypted connection: a socket and the session on it, which together look like a stream.
+//! One encrypted connection: a socket and the session on it, which together look like a stream. The
+//! socket may block: then each call does.
 //!
 //! The memory of the session is bounded and reported, so that the bounds on client memory count it:
 //! * [`TlsStream::held`]: bytes that arrived and have not been read, at most one record and what
@@ -23,10 +24,10 @@ const OPENED_MAX: usize = 16 << 10;
 const HANDSHAKE: u8 = 22;
 const ALERT: u8 = 21;
 
-/// An encrypted connection.
+/// An encrypted connection, of a client or of a peer.
 #[derive(Debug)]
-pub(crate) struct TlsStream {
-    socket: TcpStream,
+pub(crate) struct TlsStream<S = TcpStream> {
+    socket: S,
     session: Connection,
     /// Bytes of the write that has not come to its end.
     sealed: usize,
@@ -43,9 +44,9 @@ pub(crate) struct TlsStream {
     is_drained: bool,
 }
 
-impl TlsStream {
+impl<S> TlsStream<S> {
     /// Begin a session; the handshake follows.
-    pub(crate) fn new(socket: TcpStream, session: impl Into<Connection>) -> TlsStream {
+    pub(crate) fn new(socket: S, session: impl Into<Connection>) -> TlsStream<S> {
         TlsStream {
             socket,
             session: session.into(),
@@ -58,14 +59,16 @@ impl TlsStream {
         }
     }
 
-    pub(crate) fn socket(&self) -> &TcpStream {
+    pub(crate) fn socket(&self) -> &S {
         &self.socket
     }
 
-    pub(crate) fn socket_mut(&mut self) -> &mut TcpStream {
+    pub(crate) fn socket_mut(&mut self) -> &mut S {
         &mut self.socket
     }
+}
 
+impl<S: Read + Write> TlsStream<S> {
     /// Continue the handshake with what one read brings; true once it is over.
     ///
     /// # Errors
@@ -195,7 +198,7 @@ impl TlsStream {
     }
 }
 
-impl Read for TlsStream {
+impl<S: Read + Write> Read for TlsStream<S> {
     /// Decrypted bytes, or else those of one read of the socket. `Interrupted` if that does not
     /// complete a record.
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
@@ -222,11 +225,14 @@ impl Read for TlsStream {
     }
 }
 
-impl Write for TlsStream {
+impl<S: Read + Write> Write for TlsStream<S> {
     /// Encrypt a part of `bytes` and send all of that. While the socket takes no more
-    /// (`WouldBlock`), the next call must offer the same bytes.
+    /// (`WouldBlock`), the next call must offer the same bytes. So also until the handshake is over.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.push()?;
+        if self.session.is_handshaking() {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
         if self.sealed == 0 {
             let part = &bytes[..bytes.len().min(SEALED_MAX)];
             self.sealed = self.session.writer().write(part)?;
@@ -235,8 +241,9 @@ impl Write for TlsStream {
         Ok(std::mem::take(&mut self.sealed))
     }
 
+    /// Send what the session has to say itself.
     fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+        self.push()
     }
 }
 
