@@ -361,6 +361,14 @@ fn g29_a_body_is_read_only_of_who_may_send_it_and_a_stranger_s_is_small() {
     }
 }
 
+/// What the page of the login sends, with this token.
+fn login_form(site: &Site, token: &str) -> String {
+    let login = String::from_utf8(site.get("/login").body).unwrap();
+    let (_, word) = login.split_once("name=\"form\" value=\"").unwrap();
+    let (word, _) = word.split_once('"').unwrap();
+    format!("form={word}&token={token}")
+}
+
 #[test]
 fn g30_guesses_over_http_and_over_the_protocol_are_told_of_in_one_line() {
     let file = tokens();
@@ -374,10 +382,7 @@ fn g30_guesses_over_http_and_over_the_protocol_are_told_of_in_one_line() {
     let site = Site::of(server);
     let guess = "Authorization: Bearer no_one";
     assert_eq!(site.send("GET /api/v1/server", &[guess], b"").status, 401);
-    let login = String::from_utf8(site.get("/login").body).unwrap();
-    let (_, word) = login.split_once("name=\"form\" value=\"").unwrap();
-    let (word, _) = word.split_once('"').unwrap();
-    let form = format!("form={word}&token=no_one");
+    let form = login_form(&site, "no_one");
     assert_eq!(site.send("POST /login", &[], form.as_bytes()).status, 403);
     assert_eq!(site.send("POST /logout", &[], form.as_bytes()).status, 303);
     let mut wire = crate::wire::Wire::connect(site.server.address()).unwrap();
@@ -389,6 +394,53 @@ fn g30_guesses_over_http_and_over_the_protocol_are_told_of_in_one_line() {
     assert_eq!(said.matches("wrong tokens: 1 so far").count(), 1, "{said}");
     assert_eq!(said.matches("wrong tokens").count(), 1, "{said}");
     assert!(!said.contains("audit"), "{said}");
+}
+
+#[test]
+fn one_file_of_tokens_is_for_the_protocol_and_for_http() {
+    let file = tokens();
+    let made = ["all", "work", "put", "all:*"].map(crate::auth::new_token);
+    let mut lines = std::fs::read_to_string(file.path()).unwrap();
+    made.iter()
+        .for_each(|(_, line)| lines += &format!("{line}\n"));
+    std::fs::write(file.path(), lines).unwrap();
+    let launch = memory().arg("--http-tokens").arg(file.path());
+    let launch = launch.arg("--http").arg("127.0.0.1:0");
+    let server = launch.arg("--auth-file").arg(file.path()).spawn();
+    wait_until("it is ready", || server.stderr().contains(" ready: "));
+    let site = Site::of(server);
+    let [all, work, put, of_tubes] = made.each_ref().map(|(token, _)| &**token);
+    for (token, puts, looks, changes) in [
+        ("reader", false, true, false),
+        ("master", true, true, true),
+        (all, true, true, true),
+        (work, false, true, false),
+        (put, true, false, false),
+        (of_tubes, true, false, false),
+    ] {
+        let mut wire = crate::wire::Wire::connect(site.server.address()).unwrap();
+        assert_eq!(wire.ask(&format!("auth {token}")), "AUTHENTICATED");
+        assert_eq!(wire.try_put(b"x") != "NOT_AUTHORIZED", puts, "{token}");
+        let field = format!("Authorization: Bearer {token}");
+        for (line, may) in [("GET /metrics", looks), ("POST /api/v1/drain", changes)] {
+            let status = site.send(line, &[&field], b"").status;
+            assert_eq!(status != 403, may, "{token}: {line}: {status}");
+            assert_ne!(status, 401, "{token}: {line}");
+        }
+        site.send(
+            "DELETE /api/v1/drain",
+            &["Authorization: Bearer master"],
+            b"",
+        );
+    }
+    let answer = site.send("POST /login", &[], login_form(&site, put).as_bytes());
+    assert_eq!(answer.status, 403);
+    let page = String::from_utf8(answer.body).unwrap();
+    assert!(
+        page.contains("This token opens nothing over HTTP"),
+        "{page}"
+    );
+    assert!(!site.server.stderr().contains("wrong tokens"));
 }
 
 #[test]

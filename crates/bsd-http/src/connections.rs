@@ -148,7 +148,6 @@ mod tests {
     use crate::guard::Access;
     use crate::places::{IDLE_TIME, REQUEST_TIME};
     use crate::tests::{closed, paused};
-    use crate::tokens::Tokens;
 
     /// The other end of a connection that holds `size` bytes, and when it began.
     fn connect(size: usize) -> (DuplexStream, Instant) {
@@ -227,7 +226,8 @@ mod tests {
     fn g30_a_wrong_token_is_answered_late_and_its_connection_gives_way_meanwhile() {
         paused(async {
             let line = format!("read:saltsalt:{}", "0".repeat(64));
-            let access = Access::new(Some(Tokens::of(&line)), Vec::new(), (1, false));
+            let tokens = bsd_net::Tokens::parse(&line).unwrap();
+            let access = Access::new(Some(tokens), Vec::new(), (1, false));
             let state = Arc::new(State::new(closed().handles, access).unwrap());
             let mut took = Vec::new();
             for _ in 0..4 {

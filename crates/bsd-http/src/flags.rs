@@ -16,8 +16,8 @@ pub struct HttpArgs {
     #[arg(long, value_name = "ADDR")]
     http: Option<String>,
 
-    /// Serve HTTP to callers with a token of FILE, in which a line is ROLE:SALT:SHA256, and so also
-    /// elsewhere than on this machine
+    /// Serve HTTP to callers with a token of FILE, and so also elsewhere than on this machine; it has
+    /// lines as that of --auth-file, and may be the same
     #[arg(long, value_name = "FILE")]
     http_tokens: Option<PathBuf>,
 

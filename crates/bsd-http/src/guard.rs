@@ -9,10 +9,10 @@ use hyper::header::{AUTHORIZATION, HOST, HeaderMap, ORIGIN};
 use hyper::{Method, StatusCode};
 
 use super::answer::Problem;
+use super::holder::Holder;
 use super::route::{Role, Route, Shape};
 use super::sessions::Sessions;
-use super::tokens::{Holder, Tokens};
-use bsd_net::Guesses;
+use bsd_net::{Guesses, Tokens};
 
 /// Access to HTTP.
 #[derive(Debug)]
@@ -87,7 +87,8 @@ impl Access {
 
     /// Whose token this is.
     pub(super) fn holder(&self, token: &str) -> Option<Holder> {
-        self.tokens.as_ref()?.find(token.as_bytes())
+        let grant = self.tokens.as_ref()?.find(token.as_bytes())?;
+        Some(Holder::of(grant))
     }
 
     /// The request names this server as its host. An address is no name that could be bound again.
@@ -117,10 +118,7 @@ impl Access {
 
     /// A program sends its token each time. A browser has a session, which opens pages alone.
     fn check_role(&self, route: &Route, headers: &HeaderMap) -> Result<Asker, Problem> {
-        let Some(tokens) = &self.tokens else {
-            return Ok(Asker::Local);
-        };
-        if route.role == Role::Anyone {
+        if !self.has_tokens() || route.role == Role::Anyone {
             return Ok(Asker::Local);
         }
         let found = single(headers, &AUTHORIZATION).and_then(bearer);
@@ -128,7 +126,7 @@ impl Access {
             Shape::Page => self.sessions.find(headers),
             _ => None,
         };
-        let of_token = found.and_then(|token| tokens.find(token.as_bytes()));
+        let of_token = found.and_then(|token| self.holder(token));
         let Some(holder) = of_token.or_else(of_session) else {
             let why = "this needs a token: send `Authorization: Bearer TOKEN`";
             return Err(Problem {
@@ -140,7 +138,10 @@ impl Access {
             true => Ok(Asker::Token(holder)),
             false => Err(Problem::new(
                 StatusCode::FORBIDDEN,
-                "this needs a token with the role admin",
+                match route.role {
+                    Role::Admin => "this needs a token with the role admin",
+                    _ => "this needs a token with the role read, for all tubes",
+                },
             )),
         }
     }

@@ -16,7 +16,7 @@
 //! | `route` | what is a route: for whom, to do what, with which answer? |
 //! | `routes` | what can be asked for, and by whom? |
 //! | `guard` | may this request be served? |
-//! | `tokens` | whose token is this? |
+//! | `holder` | what does a token open over HTTP? |
 //! | `sessions` | which browser has shown one? |
 //! | `service` | from a request to an answer |
 //! | `answer` | what does an answer look like? |
@@ -51,6 +51,7 @@ mod exposition;
 mod flags;
 mod guard;
 mod health;
+mod holder;
 mod metrics;
 mod openapi;
 mod places;
@@ -62,7 +63,6 @@ mod sessions;
 mod snapshot;
 #[cfg(test)]
 mod tests;
-mod tokens;
 
 use std::fmt;
 use std::io;
@@ -88,14 +88,12 @@ use self::guard::Access;
 pub use self::places::CONNECTIONS_MAX;
 use self::places::{PROBES_MAX, Places};
 use self::snapshot::Snapshots;
-use self::tokens::Tokens;
 use bsd::SetupError;
 use bsd::clock::Clock;
 use bsd::door::Door;
 use bsd_archive::standby::Seat;
 use bsd_archive::{Report, Reporter};
-use bsd_net::who_has;
-use bsd_net::{Guesses, Lines, Pulse};
+use bsd_net::{Guesses, Lines, Pulse, Tokens, who_has};
 
 /// Where HTTP is served unless `--http` says otherwise: this port of 127.0.0.1.
 pub const HTTP_PORT_DEFAULT: u16 = 11380;

@@ -10,21 +10,14 @@ use std::time::Duration;
 use hyper::header::{COOKIE, HeaderMap};
 use tokio::time::Instant;
 
-use super::tokens::Holder;
-use bsd_net::secrets::is_same;
+use super::holder::Holder;
+use bsd_net::secrets::{is_same, random_word};
 
 /// Sessions that are open at a time. Who begins another ends the first one of the token that has the
 /// most, so that no token ends the only session of another one.
 pub(super) const SESSIONS_MAX: usize = 256;
 /// A session ends after this.
 pub(super) const SESSION_TIME: Duration = Duration::from_secs(12 * 3600);
-
-/// Random digits that no one can guess.
-pub(super) fn random_word() -> std::io::Result<String> {
-    let mut bytes = [0; 32];
-    bsd::sys::random::fill(&mut bytes)?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
-}
 
 struct Session {
     word: String,

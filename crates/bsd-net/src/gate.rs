@@ -77,7 +77,7 @@ impl Gate {
     /// All listeners but Unix sockets ask for a token of these.
     #[must_use]
     pub fn with_auth(mut self, auth: Option<Auth>) -> Gate {
-        self.auth = auth.map(|auth| auth.with_guesses(self.guesses.clone()));
+        self.auth = auth;
         self
     }
 
@@ -182,8 +182,8 @@ impl Gate {
     ) {
         let is_wrong = std::mem::take(&mut connection.wrong_token);
         if let Some(auth) = core.auth.as_mut().filter(|_| is_wrong) {
-            let told_at = &mut connection.told_at;
-            auth.put_off((client, connection.peer), told_at, core.now.mono);
+            let due = self.guesses.note_of(connection.peer, core.now.mono);
+            auth.put_off(client, &mut connection.told_at, due);
         }
         if is_wrong || !connection.pass.is_asked() {
             self.forget(client, connection);

@@ -68,7 +68,7 @@ use mio::Events;
 use tracing::{debug, info};
 
 use self::accept::Acceptor;
-pub use self::auth::{Auth, Guesses, Scope, new_token};
+pub use self::auth::{Auth, Grant, Guesses, Scope, Tokens, new_token};
 pub use self::bounds::Bounds;
 use self::clients::{Accepted, CLOSES_PER_TURN, admit};
 use self::connection::{Connection, slot};

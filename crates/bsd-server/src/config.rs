@@ -131,8 +131,8 @@ struct Args {
     #[arg(long, value_name = "FILE")]
     auth_file: Option<PathBuf>,
 
-    /// Print a new token and its line for the file of --auth-file, and end; ROLE is all, put, work
-    /// or read, and TUBES a tube or a pattern such as mail-*
+    /// Print a new token and its line for the file of --auth-file or --http-tokens, and end; ROLE is
+    /// all, put, work or read, and TUBES a tube or a pattern such as mail-*
     #[arg(long, value_name = "ROLE[:TUBES]")]
     new_token: Option<Scope>,
 

@@ -10,7 +10,7 @@ use super::viewer::Viewer;
 use super::{Asked, go_to, words};
 use crate::State;
 use crate::answer::{Answer, Problem, Said, WrongToken};
-use crate::route::Parameter;
+use crate::route::{Parameter, Role};
 
 pub(super) const PARAMETERS: &[Parameter] = &[Parameter::text(
     "to",
@@ -65,11 +65,15 @@ pub(super) fn enter(
 ) -> Result<Answer, Problem> {
     let to = to.filter(|to| is_here(to)).unwrap_or("/");
     let token = token.unwrap_or_default().trim();
-    let Some(holder) = state.access.holder(token) else {
-        let why = "No line of the file is that of this token.";
-        let mut answer = self::form(state, StatusCode::FORBIDDEN, to, Some(why));
-        answer.extensions_mut().insert(WrongToken);
-        return Ok(answer);
+    let refused = |why| form(state, StatusCode::FORBIDDEN, to, Some(why));
+    let holder = match state.access.holder(token) {
+        Some(holder) if holder.role != Role::Anyone => holder,
+        Some(_) => return Ok(refused("This token opens nothing over HTTP.")),
+        None => {
+            let mut answer = refused("No line of the file is that of this token.");
+            answer.extensions_mut().insert(WrongToken);
+            return Ok(answer);
+        }
     };
     let cookie = state.access.sessions.begin(holder);
     let cookie = cookie.map_err(|error| {

@@ -69,8 +69,8 @@ use super::api::{self, log::LogView};
 use super::guard::Asker;
 use super::query::Query;
 use super::route::{Action, Asset, Page, Parameter, Role, Route, Shape, look, route};
-use super::sessions::random_word;
 use super::snapshot::Snapshot;
+use bsd_net::secrets::random_word;
 
 /// How often the state of the server is remembered.
 const REMEMBER_EVERY: Duration = Duration::from_secs(10);

@@ -1,4 +1,4 @@
-//! Rights of a token: its commands, and its tubes.
+//! A line of the file of tokens: the commands that it allows, and of which tubes.
 //!
 //! | a command asks for | roles that have it |
 //! |---|---|
@@ -11,6 +11,9 @@
 //! With a pattern, the tube that the command is about must match: the one that it names, the one
 //! that the client uses, that of the job, each one that the client watches. `list-tubes` is about
 //! all tubes.
+//!
+//! Over HTTP nothing is of one tube alone, so a token with a pattern opens nothing there. Without
+//! one, a token with [`Right::Read`] may look at everything, and one with [`Right::All`] change it.
 
 use std::fmt;
 
@@ -24,7 +27,7 @@ use bsd::types::{ClientId, JobId, shown_name};
 /// Which commands a token allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
-    /// Every command.
+    /// Every command. `admin` is another word for it.
     All,
     /// Producers.
     Put,
@@ -62,19 +65,29 @@ pub struct Scope {
     tubes: Option<Pattern>,
 }
 
+/// Characters that a salt must have.
+const SALT_LEN_MIN: usize = 8;
+
 /// A line of the file of tokens.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Grant {
-    pub(super) scope: Scope,
-    /// SHA-256 of the token.
+pub struct Grant {
+    /// Its number.
+    pub line: usize,
+    /// What it allows.
+    pub scope: Scope,
+    /// Empty but for lines that were written for HTTP when it had a file of its own.
+    pub(super) salt: String,
+    /// SHA-256 of the salt and the token.
     pub(super) digest: [u8; 32],
     /// Whose it is, for the log and the list of clients.
     pub(super) name: Option<String>,
 }
 
 impl Role {
-    const WORDS: [(Role, &'static str); 4] = [
+    /// The first word of a role is the one that is shown.
+    const WORDS: [(Role, &'static str); 5] = [
         (Role::All, "all"),
+        (Role::All, "admin"),
         (Role::Put, "put"),
         (Role::Work, "work"),
         (Role::Read, "read"),
@@ -113,7 +126,7 @@ impl std::str::FromStr for Scope {
         let found = Role::WORDS.iter().find(|(_, word)| *word == role);
         let (role, _) = found.ok_or_else(|| {
             format!(
-                "'{}' is not one of all, put, work and read",
+                "'{}' is not one of all, admin, put, work and read",
                 role.escape_debug()
             )
         })?;
@@ -125,22 +138,55 @@ impl std::str::FromStr for Scope {
 }
 
 impl Grant {
-    /// Parse `ROLE[:PATTERN] SHA256 [NAME]`.
-    pub(super) fn parse(line: &str) -> Result<Grant, UsageError> {
+    /// Parse `ROLE[:PATTERN] SHA256 [NAME]`, or `ROLE:SALT:SHA256` as [`salted`] has it.
+    pub(super) fn parse(number: usize, line: &str) -> Result<Grant, UsageError> {
         let mut words = line.splitn(3, ' ');
-        let scope = words.next().unwrap_or_default().parse()?;
-        let digest = words.next().and_then(secrets::parse_digest);
-        let digest = digest.ok_or("64 hexadecimal digits must follow the role")?;
+        let role = words.next().unwrap_or_default();
+        let (role, salt, digest) = match words.next().and_then(secrets::parse_digest) {
+            Some(digest) => (role, "", digest),
+            None => salted(line).ok_or_else(|| not_a_token(number, &"it has no digest"))?,
+        };
         let name = words.next().map(str::trim).filter(|name| !name.is_empty());
         Ok(Grant {
-            scope,
+            line: number,
+            scope: role.parse().map_err(|why| not_a_token(number, &why))?,
+            salt: salt.to_owned(),
             digest,
-            name: name.map(shown_name),
+            name: name.filter(|_| salt.is_empty()).map(shown_name),
         })
     }
 }
 
+/// The parts of a line that was written for HTTP when it had a file of its own: its roles were read
+/// and admin.
+fn salted(line: &str) -> Option<(&str, &str, [u8; 32])> {
+    let parts: Vec<_> = line.split(':').collect();
+    let &[role @ ("read" | "admin"), salt, digest] = &parts[..] else {
+        return None;
+    };
+    let digest = secrets::parse_digest(digest)?;
+    (salt.len() >= SALT_LEN_MIN).then_some((role, salt, digest))
+}
+
+fn not_a_token(number: usize, why: &dyn fmt::Display) -> UsageError {
+    UsageError::new(format_args!(
+        "line {number} is not ROLE SHA256 or ROLE:TUBES SHA256, perhaps with a name behind, nor \
+         read:SALT:SHA256 or admin:SALT:SHA256 with a salt of {SALT_LEN_MIN} characters or more: \
+         {why}; `bsd-server --new-token ROLE` makes such a line"
+    ))
+}
+
 impl Scope {
+    /// Whether it allows to look at everything.
+    pub fn shows_all(&self) -> bool {
+        self.tubes.is_none() && self.role.has(Right::Read)
+    }
+
+    /// Whether it allows to change everything.
+    pub fn changes_all(&self) -> bool {
+        self.tubes.is_none() && self.role.has(Right::All)
+    }
+
     /// Whether a client may have this command run now. `is_clear` remembers that all tubes that it
     /// watches match. At first one does not, perhaps: `default`, or one of a token before.
     pub(super) fn allows(
@@ -229,6 +275,27 @@ mod tests {
         for text in ["all", "put", "work", "read", "put:mail-*", "work:a?"] {
             assert_eq!(scope(text).to_string(), text);
         }
+        assert_eq!(scope("admin:a?").to_string(), "all:a?");
+    }
+
+    #[test]
+    fn what_is_about_all_tubes_needs_a_token_without_a_pattern() {
+        for (text, shows, changes) in [
+            ("all", true, true),
+            ("admin", true, true),
+            ("work", true, false),
+            ("read", true, false),
+            ("put", false, false),
+            ("all:*", false, false),
+            ("read:mail-*", false, false),
+        ] {
+            let scope = scope(text);
+            assert_eq!(
+                (scope.shows_all(), scope.changes_all()),
+                (shows, changes),
+                "{text}"
+            );
+        }
     }
 
     #[test]
@@ -260,9 +327,12 @@ mod tests {
     #[test]
     fn lines_that_let_no_one_in_are_refused() {
         let digest = "ab".repeat(32);
-        assert!(Grant::parse(&format!("put:mail-* {digest}")).is_ok());
-        let named = Grant::parse(&format!("all {digest}  the mailer of Ann ")).unwrap();
+        let parse = |line: &str| Grant::parse(1, line);
+        assert!(parse(&format!("put:mail-* {digest}")).is_ok());
+        let named = parse(&format!("all {digest}  the mailer of Ann ")).unwrap();
         assert_eq!(named.name.as_deref(), Some("the mailer of Ann"));
+        let salted = parse(&format!("admin:a long salt:{digest}")).unwrap();
+        assert_eq!((&*salted.salt, salted.name), ("a long salt", None));
         for line in [
             digest.clone(),
             "all".to_owned(),
@@ -273,8 +343,18 @@ mod tests {
             format!("all {}", &digest[1..]),
             format!("all  {digest}"),
             format!("All {digest}"),
+            "admin:token".to_owned(),
+            format!("read:{digest}"),
+            format!("read:salt:{digest}"),
+            format!("put:saltsalt:{digest}"),
+            format!("root:saltsalt:{digest}"),
+            format!("read:saltsalt:{digest}0"),
+            format!("read:saltsalt:{digest}:"),
+            format!("read:saltsalt:{}", &digest[1..]),
+            format!("read:saltsalt:{}", "g".repeat(64)),
+            format!("read:saltsalt:{}", "\u{e4}".repeat(32)),
         ] {
-            assert!(Grant::parse(&line).is_err(), "{line}");
+            assert!(parse(&line).is_err(), "{line}");
         }
     }
 }

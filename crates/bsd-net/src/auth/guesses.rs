@@ -31,7 +31,7 @@ impl Guesses {
         self.note_of(Peer::at(address), now)
     }
 
-    pub(super) fn note_of(&self, peer: Peer, now: Time) -> Time {
+    pub(crate) fn note_of(&self, peer: Peer, now: Time) -> Time {
         let mut slow = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         slow.count += 1;
         slow.warn(peer, now);

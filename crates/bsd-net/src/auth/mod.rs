@@ -1,4 +1,4 @@
-//! Tokens: who may do what over the protocol.
+//! Tokens: who may do what over the protocol, and over HTTP.
 //!
 //! The file has one a line, `ROLE[:PATTERN] SHA256 [NAME]`. A token itself is written nowhere. Its
 //! digest needs neither salt nor a slow hash: a token of [`new_token`] is 256 random bits, so there
@@ -11,6 +11,7 @@
 
 mod grant;
 mod guesses;
+mod tokens;
 
 use std::io;
 use std::path::PathBuf;
@@ -18,24 +19,21 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
-use self::grant::Grant;
-pub use self::grant::Scope;
+pub use self::grant::{Grant, Scope};
 pub use self::guesses::Guesses;
+pub use self::tokens::Tokens;
 use super::bounds::StalledClients;
-use super::socket::Peer;
 use crate::secrets;
 use bsd::SetupError;
 use bsd::protocol::Request;
 use bsd::queue::Queue;
-use bsd::sys::random;
 use bsd::types::{ClientId, Time};
 
-/// The tokens of a server, and who has shown wrong ones.
+/// The tokens of a server, and the clients that are to be told that theirs is wrong.
 #[derive(Debug)]
 pub struct Auth {
     path: PathBuf,
-    grants: Vec<Arc<Grant>>,
-    guesses: Guesses,
+    tokens: Tokens,
     /// Clients that have shown a wrong token, ordered by when they are to be told.
     awaiting: StalledClients,
 }
@@ -89,17 +87,10 @@ impl Auth {
     /// The fault of the file.
     pub fn read(path: PathBuf) -> Result<Auth, SetupError> {
         Ok(Auth {
-            grants: grants(&path)?,
+            tokens: Tokens::read(&path)?,
             path,
-            guesses: Guesses::default(),
             awaiting: StalledClients::default(),
         })
-    }
-
-    /// Who has shown wrong tokens, here or over HTTP.
-    pub(super) fn with_guesses(mut self, guesses: Guesses) -> Auth {
-        self.guesses = guesses;
-        self
     }
 
     /// Read the file again. [`Auth::still_holds`] says whose token is still in it.
@@ -107,7 +98,7 @@ impl Auth {
     /// # Errors
     /// The fault of the file; then everything stays as it was.
     pub(super) fn reload(&mut self) -> Result<(), SetupError> {
-        self.grants = grants(&self.path)?;
+        self.tokens = Tokens::read(&self.path)?;
         Ok(())
     }
 
@@ -116,38 +107,20 @@ impl Auth {
     pub(super) fn still_holds(&self, pass: &Pass) -> bool {
         match pass {
             Pass::Open | Pass::Asked => true,
-            Pass::Shown(old, _) => self
-                .grants
-                .iter()
-                .any(|new| new.digest == old.digest && new.scope == old.scope),
+            Pass::Shown(old, _) => self.tokens.still_has(old),
         }
     }
 
-    /// The client's pass, if that is a right token, with the name of its holder. How long it takes
-    /// says nothing of how near it comes to one.
+    /// The client's pass, if that is a right token, with the name of its holder.
     pub(super) fn check(&self, token: &[u8]) -> Option<(Pass, Option<Arc<str>>)> {
-        let digest = Sha256::digest(token);
-        let mut found = None;
-        for grant in &self.grants {
-            if secrets::is_same(&digest, &grant.digest) {
-                found = Some(grant);
-            }
-        }
-        found.map(|grant| {
-            let pass = Pass::Shown(Arc::clone(grant), false);
-            (pass, grant.name.as_deref().map(Arc::from))
-        })
+        let grant = self.tokens.find(token)?;
+        let pass = Pass::Shown(Arc::clone(grant), false);
+        Some((pass, grant.name.as_deref().map(Arc::from)))
     }
 
-    /// A client has shown a wrong token: it is told after a while, and nothing of it runs before.
-    /// `told_at` is when.
-    pub(super) fn put_off(
-        &mut self,
-        (client, peer): (ClientId, Peer),
-        told_at: &mut Option<Time>,
-        now: Time,
-    ) {
-        let due = self.guesses.note_of(peer, now);
+    /// A client has shown a wrong token: it is told when that is `due`, and nothing of it runs
+    /// before. `told_at` is when.
+    pub(super) fn put_off(&mut self, client: ClientId, told_at: &mut Option<Time>, due: Time) {
         self.awaiting.replace(client, told_at, Some(due));
     }
 
@@ -168,33 +141,12 @@ impl Auth {
     }
 }
 
-fn grants(path: &std::path::Path) -> Result<Vec<Arc<Grant>>, SetupError> {
-    let text = secrets::read_private(path)?;
-    let parsed = secrets::lines(&text).map(|(number, line)| {
-        let grant = Grant::parse(line).map(Arc::new);
-        grant.map_err(|why| {
-            let why = format!(
-                "line {number} is not ROLE SHA256 or ROLE:TUBES SHA256, perhaps with a name \
-                 behind: {why}; `bsd-server --new-token ROLE` makes such a line"
-            );
-            secrets::unusable(path, &why)
-        })
-    });
-    let grants = parsed.collect::<Result<Vec<_>, _>>()?;
-    match grants.is_empty() {
-        true => Err(secrets::unusable(path, &"there is none")),
-        false => Ok(grants),
-    }
-}
-
 /// A new token, and the line of the file that lets it in.
 ///
 /// # Errors
 /// The system has no random bytes.
 pub fn new_token(scope: &Scope, name: Option<&str>) -> io::Result<(String, String)> {
-    let mut random = [0; 32];
-    random::fill(&mut random)?;
-    let token = secrets::hex(&random);
+    let token = secrets::random_word()?;
     let digest = secrets::hex(&Sha256::digest(&token));
     let name = name.map_or_else(String::new, |name| format!(" {name}"));
     Ok((token, format!("{scope} {digest}{name}")))
@@ -228,14 +180,6 @@ mod tests {
         for wrong in ["", &one[1..], &one.to_uppercase(), &format!("{one} ")] {
             assert!(auth.check(wrong.as_bytes()).is_none(), "{wrong}");
         }
-    }
-
-    /// `printf %s token | sha256sum`
-    #[test]
-    fn the_digest_is_what_sha256sum_prints() {
-        let digest = "3c469e9d6c5875d37a43f353d4f88e61fcf812c66eee3457465a40b0da4153e0";
-        let (auth, _file) = auth(&[format!("all {digest}")]);
-        assert!(auth.check(b"token").is_some());
     }
 
     #[test]
