@@ -11,6 +11,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use crate::harness::{Launch, skip, wait_until};
@@ -66,7 +67,17 @@ impl Tracer {
     pub(crate) fn wrap(&self, launch: Launch) -> Launch {
         let file = self.file();
         let calls = format!("trace={}", self.calls);
-        let mut words = vec!["strace", "-D", "-f", "-q", "-y", "-s", SHOWN_SIZE];
+        // Of other calls the kernel tells strace nothing, so the server is not much slower.
+        let mut words = vec![
+            "strace",
+            "-D",
+            "-f",
+            "--seccomp-bpf",
+            "-q",
+            "-y",
+            "-s",
+            SHOWN_SIZE,
+        ];
         words.extend(["-o", file.to_str().unwrap(), "-e", &calls]);
         words.extend(self.options.iter().map(String::as_str));
         launch.wrapped(&words)
@@ -86,6 +97,16 @@ impl Tracer {
     fn file(&self) -> PathBuf {
         self.dir.path().join("trace")
     }
+}
+
+/// Kill the strace of a process, which goes on without it.
+pub(crate) fn end_tracer_of(process: u32) {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let tracer = status
+        .lines()
+        .find_map(|line| line.strip_prefix("TracerPid:"));
+    let tracer = tracer.and_then(|id| Pid::from_raw(id.trim().parse().ok()?));
+    kill_process(tracer.expect("it is traced"), Signal::KILL).unwrap();
 }
 
 /// One system call.
