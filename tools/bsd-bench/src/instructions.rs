@@ -8,17 +8,14 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
-use bsd::storage::format::{FrameBuilder, FrameKind, Identity, LogId, Record};
-use bsd::types::{JobId, Position, SegmentId};
 use bsd_tools::client::Client;
 
 use crate::control;
 use crate::plot;
 use crate::process::check;
 use crate::report::{NONE, Table};
-use crate::servers::{Kind, Policy, Program, Programs, Running, callgrind};
+use crate::servers::{Kind, Policy, Program, Programs, Running};
 
 /// Number of times that each step is done: enough for work by the clock to be little beside it.
 const TIMES: u64 = 6400;
@@ -41,9 +38,6 @@ pub(crate) struct Args {
     /// Keep the profiles, for callgrind_annotate, in this directory
     #[arg(long, value_name = "DIR")]
     profiles: Option<PathBuf>,
-    /// Encode this many frames, and nothing else: a run that is counted
-    #[arg(long, hide = true, exclusive = true)]
-    encode: Option<u64>,
     #[command(flatten)]
     programs: Programs,
 }
@@ -163,10 +157,6 @@ type Counts = (String, Vec<Option<u64>>);
 
 /// Count, print, and compare.
 pub(crate) fn run(args: &Args) -> io::Result<()> {
-    if let Some(count) = args.encode {
-        encode(count);
-        return Ok(());
-    }
     let page = args
         .golden
         .as_deref()
@@ -196,11 +186,6 @@ pub(crate) fn run(args: &Args) -> io::Result<()> {
         }
         counts.push((row.name.to_owned(), cells));
     }
-    let frame = counter.frame()?;
-    counts.push((
-        "a put encoded, in a frame of 16".into(),
-        vec![None, Some(frame)],
-    ));
     let table = table(&counts);
     print!("{table}");
     match (&args.golden, &page, golden) {
@@ -283,23 +268,6 @@ impl Counter<'_> {
         server.stop()?;
         total(&profile)
     }
-
-    /// The instructions for one of the puts of a frame.
-    fn frame(&self) -> io::Result<u64> {
-        let count = |count: u64| {
-            let profile = self.profiles.join(format!("encode-{count}"));
-            let mut program = Command::new(std::env::current_exe()?);
-            program.args(["instructions", "--encode", &count.to_string()]);
-            let mut command = callgrind(&profile, &program);
-            let status = command.stdin(Stdio::null()).status()?;
-            match status.success() {
-                true => total(&profile),
-                false => Err(io::Error::other(format!("{command:?}: {status}"))),
-            }
-        };
-        let frames = TIMES / PIPELINE;
-        Ok(each(count(frames)?, count(2 * frames)?))
-    }
 }
 
 fn each(less: u64, more: u64) -> u64 {
@@ -313,33 +281,6 @@ fn total(profile: &Path) -> io::Result<u64> {
     let total = lines.find_map(|line| line.strip_prefix("totals:"));
     let total = total.and_then(|total| total.trim().parse().ok());
     total.ok_or_else(|| io::Error::other(format!("{} has no totals", profile.display())))
-}
-
-/// Encode this many frames of [`PIPELINE`] puts.
-fn encode(count: u64) {
-    let identity = Identity {
-        log: LogId([7; 16]),
-        first: SegmentId(1),
-        last: SegmentId(1),
-        generation: 0,
-    };
-    let (mut builder, mut buffer, mut previous) = (FrameBuilder::default(), Vec::new(), 0);
-    for _ in 0..count {
-        builder.begin(buffer, identity.seed(), 64);
-        for id in 0..PIPELINE {
-            builder.push(&Record::Put {
-                id: JobId(id),
-                created_wall_ns: 1,
-                pri: 1024,
-                delay: 0,
-                ttr: 60,
-                tube: "default",
-                body: &BODY,
-            });
-        }
-        (buffer, previous) = builder.finish(FrameKind::Data, Position::ZERO, previous);
-    }
-    std::hint::black_box((buffer, previous));
 }
 
 /// One connection, and the jobs that it has put and not deleted, of this batch.

@@ -162,7 +162,7 @@ pub(crate) struct Programs {
 
 /// The command line that counts the instructions of a program, in user space and of all threads,
 /// and writes them to `profile` when it ends.
-pub(crate) fn callgrind(profile: &Path, program: &Command) -> Command {
+fn callgrind(profile: &Path, program: &Command) -> Command {
     let mut command = Command::new("valgrind");
     command.args(["--quiet", "--tool=callgrind"]);
     let mut file = OsString::from("--callgrind-out-file=");
