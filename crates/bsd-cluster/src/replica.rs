@@ -165,6 +165,12 @@ impl Replica {
             let index = self.node.last_index();
             follower.lead(Stamp { index, term }, now)?;
             self.leading = Some(term);
+            // What happened just now, as the rest of a kick, waits for this turn, even if the turn may
+            // propose nothing.
+            self.turn += 1;
+            if let Some(mut leader) = engine.as_leader() {
+                leader.begin_turn(self.turn);
+            }
         }
         self.make_way(engine, now)?;
         let (Some(term), Some(mut leader)) = (self.leading, engine.as_leader()) else {

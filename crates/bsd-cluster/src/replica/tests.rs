@@ -330,6 +330,10 @@ impl World {
             life.replica.step(message);
         }
         let mut standing = life.replica.begin(&mut life.engine, now).unwrap();
+        assert!(
+            !life.replica.leads() || life.engine.after() == Ticket::turn(life.replica.turn),
+            "what happens waits for this turn"
+        );
         if standing == Standing::LostLeadership {
             // The clients are gone with what they were not told.
             (life.client, life.reserved) = (None, None);

@@ -127,3 +127,27 @@ fn t18_who_cannot_apply_takes_a_bounded_number_of_entries_and_goes_on_when_it_ca
     }
     assert_eq!(send(&mut world).1, last + COUNT);
 }
+
+/// It begins to lead while leadership is being transferred, so it may propose nothing in that turn.
+#[test]
+fn what_happens_as_it_begins_to_lead_waits_for_a_turn() {
+    let mut world = World::new(1);
+    world.peace();
+    let leader = world.leader().unwrap();
+    let term = world.life(leader).replica.status().term;
+    world.sites[leader].life = None;
+    let heir = (leader + 1) % 3;
+    let message = append(&world, heir, 10_000, term);
+    world.life(heir).replica.step(message);
+    while world.life(heir).replica.may_lead().is_none() {
+        world.pass_time();
+        (0..3).for_each(|site| world.turn(site, false));
+    }
+    let now = world.now;
+    let life = world.life(heir);
+    assert!(!life.replica.leads());
+    life.replica.node.hand_over().expect("a peer is there");
+    let standing = life.replica.begin(&mut life.engine, now).unwrap();
+    assert_eq!(standing, Standing::Pauses);
+    assert_eq!(life.engine.after(), Ticket::turn(life.replica.turn));
+}
