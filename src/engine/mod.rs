@@ -64,7 +64,7 @@ use crate::storage::format::LogId;
 use crate::storage::{
     Body, Log, LogOptions, OpenError, RealFs, Recovery, StoreError, SyncPolicy, Trail, Waker,
 };
-use crate::types::{ClientId, JobId, Now, Position, Ticket, Time};
+use crate::types::{ClientId, JobId, Now, Ticket, Time};
 
 pub use self::alter::{Altered, JobAction};
 pub use self::events::{FEED_MAX, Feed, Told};
@@ -544,10 +544,10 @@ impl Engine {
     /// Replies that wait for a ticket up to this one may leave the process.
     #[must_use]
     pub fn acknowledged(&self) -> Ticket {
-        match &self.mode {
-            Mode::Follower { .. } => Ticket::NONE,
-            Mode::Leader(acks) if acks.turn.is_some() => acks.acknowledged,
-            Mode::Single | Mode::Leader(_) => self.ticket_at(Log::acknowledged),
+        match (&self.mode, &self.store) {
+            (Mode::Leader(acks), _) if acks.turn.is_some() => acks.acknowledged,
+            (Mode::Follower { .. }, _) | (_, Store::Memory(_)) => Ticket::NONE,
+            (_, Store::Log(log)) => Ticket::at(log.acknowledged()),
         }
     }
 
@@ -628,16 +628,11 @@ impl Engine {
     /// The ticket that replies given now wait for.
     #[must_use]
     pub fn after(&self) -> Ticket {
-        match &self.mode {
-            Mode::Follower { .. } => Ticket::NONE,
-            Mode::Leader(TurnAcks { turn: Some(at), .. }) => *at,
-            Mode::Single | Mode::Leader(_) => self.ticket_at(Log::awaited),
+        match (&self.mode, &self.store) {
+            (Mode::Leader(TurnAcks { turn: Some(at), .. }), _) => *at,
+            (Mode::Follower { .. }, _) | (_, Store::Memory(_)) => Ticket::NONE,
+            (_, Store::Log(log)) => Ticket::at(log.awaited()),
         }
-    }
-
-    fn ticket_at(&self, position: fn(&Log) -> Position) -> Ticket {
-        self.log()
-            .map_or(Ticket::NONE, |log| Ticket::at(position(log)))
     }
 
     fn check(&self) -> Result<(), StoreError> {

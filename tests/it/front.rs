@@ -302,7 +302,9 @@ impl Library {
             };
             for name in lines.iter().flat_map(|(from, line)| self.named(from, line)) {
                 if seen.insert(name.clone()) {
-                    let shown = [&name.0[..], &[name.1.clone()]].concat().join("::");
+                    let shown = [&name.0[..], std::slice::from_ref(&name.1)]
+                        .concat()
+                        .join("::");
                     open.push((name, shown));
                 }
             }
