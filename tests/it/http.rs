@@ -369,17 +369,22 @@ fn login_form(site: &Site, token: &str) -> String {
     format!("form={word}&token={token}")
 }
 
+/// A server with these files of tokens for HTTP and for the protocol.
+fn with_tokens(http: &std::path::Path, protocol: &std::path::Path) -> Site {
+    let launch = memory().arg("--http-tokens").arg(http);
+    let launch = launch.arg("--http").arg("127.0.0.1:0");
+    let server = launch.arg("--auth-file").arg(protocol).spawn();
+    wait_until("it is ready", || server.stderr().contains(" ready: "));
+    Site::of(server)
+}
+
 #[test]
 fn g30_guesses_over_http_and_over_the_protocol_are_told_of_in_one_line() {
     let file = tokens();
     let auth = tempfile::NamedTempFile::new().unwrap();
     let (_, line) = crate::auth::new_token("all");
     std::fs::write(auth.path(), line).unwrap();
-    let launch = memory().arg("--http-tokens").arg(file.path());
-    let launch = launch.arg("--http").arg("127.0.0.1:0");
-    let server = launch.arg("--auth-file").arg(auth.path()).spawn();
-    wait_until("it is ready", || server.stderr().contains(" ready: "));
-    let site = Site::of(server);
+    let site = with_tokens(file.path(), auth.path());
     let guess = "Authorization: Bearer no_one";
     assert_eq!(site.send("GET /api/v1/server", &[guess], b"").status, 401);
     let form = login_form(&site, "no_one");
@@ -404,11 +409,7 @@ fn one_file_of_tokens_is_for_the_protocol_and_for_http() {
     made.iter()
         .for_each(|(_, line)| lines += &format!("{line}\n"));
     std::fs::write(file.path(), lines).unwrap();
-    let launch = memory().arg("--http-tokens").arg(file.path());
-    let launch = launch.arg("--http").arg("127.0.0.1:0");
-    let server = launch.arg("--auth-file").arg(file.path()).spawn();
-    wait_until("it is ready", || server.stderr().contains(" ready: "));
-    let site = Site::of(server);
+    let site = with_tokens(file.path(), file.path());
     let [all, work, put, of_tubes] = made.each_ref().map(|(token, _)| &**token);
     for (token, puts, looks, changes) in [
         ("reader", false, true, false),

@@ -29,6 +29,19 @@ fn append(world: &World, to: usize, count: u64, term: u64) -> Message {
 }
 
 impl World {
+    /// The leader is gone, and this site has all of its entries and many more, of which it does not
+    /// know that they are committed: more than are applied in one turn.
+    fn heir(&mut self) -> usize {
+        self.peace();
+        let leader = self.leader().unwrap();
+        let term = self.life(leader).replica.status().term;
+        self.sites[leader].life = None;
+        let heir = (leader + 1) % 3;
+        let message = append(self, heir, 10_000, term);
+        self.life(heir).replica.step(message);
+        heir
+    }
+
     pub(super) fn life(&mut self, site: usize) -> &mut Life {
         self.sites[site].life.as_mut().expect("it is up")
     }
@@ -38,14 +51,7 @@ impl World {
 #[test]
 fn who_leads_serves_no_one_before_it_has_applied_all_that_is_committed() {
     let mut world = World::new(1);
-    world.peace();
-    let leader = world.leader().unwrap();
-    let term = world.life(leader).replica.status().term;
-    world.sites[leader].life = None;
-    let heir = (leader + 1) % 3;
-    // More than are applied in one turn.
-    let message = append(&world, heir, 10_000, term);
-    world.life(heir).replica.step(message);
+    let heir = world.heir();
     let (mut waited, mut leads) = (0, false);
     while !leads {
         world.pass_time();
@@ -132,13 +138,7 @@ fn t18_who_cannot_apply_takes_a_bounded_number_of_entries_and_goes_on_when_it_ca
 #[test]
 fn what_happens_as_it_begins_to_lead_waits_for_a_turn() {
     let mut world = World::new(1);
-    world.peace();
-    let leader = world.leader().unwrap();
-    let term = world.life(leader).replica.status().term;
-    world.sites[leader].life = None;
-    let heir = (leader + 1) % 3;
-    let message = append(&world, heir, 10_000, term);
-    world.life(heir).replica.step(message);
+    let heir = world.heir();
     while world.life(heir).replica.may_lead().is_none() {
         world.pass_time();
         (0..3).for_each(|site| world.turn(site, false));
