@@ -38,7 +38,7 @@ const BODY: [u8; 100] = [b'b'; 100];
 const WALL_NS: u64 = 1_800_000_000_000_000_000;
 /// Time that passes with each batch.
 const TURN_NS: u64 = 100_000;
-/// A count may exceed the known one by one in so many.
+/// A count may exceed the known one by this part of it: a fiftieth.
 const PART_MAX: u64 = 50;
 
 /// The name of a step, what is done for the jobs of a batch before it, and after it.

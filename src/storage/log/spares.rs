@@ -331,9 +331,9 @@ impl Spares {
     /// Write into space that was reserved.
     pub(super) fn write(&mut self, file: &dyn File, bytes: &[u8], at: u32) -> io::Result<()> {
         match write_all_at(file, bytes, at.into()) {
-            // There is none all the same: the storage copies on write. Nothing of this write was
-            // acknowledged and no sync has failed, so it may be repeated after the space set aside is
-            // freed.
+            // The disk is full although space was reserved: the storage copies on write. Nothing of this
+            // write was acknowledged and no sync has failed, so it may be repeated after the space set
+            // aside is freed.
             Err(error) if is_full(&error) => match self.release_all()? {
                 true => write_all_at(file, bytes, at.into()),
                 false => Err(error),

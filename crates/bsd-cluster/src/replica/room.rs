@@ -5,10 +5,10 @@
 //! | the ledger | the member agrees to nothing, and says nothing to the others. If it led, another one is elected meanwhile, and its clients are closed |
 //! | the log of one that follows | what is committed waits; the ledger has it. If it is elected all the same, it transfers leadership |
 //! | the log of one that leads | puts are refused, as by a server that is alone; after a second it transfers leadership |
-//! | the disks of so many that no majority has room | puts are refused; the leader stays. See `storage`: `kept` |
+//! | the disks of several members, so that no majority has room | puts are refused; the leader stays. See `storage`: `kept` |
 //!
-//! A lead is not handed over again for a while, so that members whose disks are all full do not pass it
-//! around: then puts are refused.
+//! Leadership is not transferred again for a while, so that members whose disks are all full do not pass
+//! it around: then puts are refused.
 
 use crate::ledger::LedgerError;
 use bsd::ErrorClass;
@@ -16,7 +16,7 @@ use bsd::types::{SECOND_NS, Time};
 
 /// After a full disk has refused something it is tried again after this long.
 const AGAIN_NS: i64 = SECOND_NS / 10;
-/// A leader whose ledger has no room for so long has said nothing to the others, and they elect
+/// A leader whose ledger has no room for this time has sent nothing to the others, and they elect
 /// another one.
 const SILENCE_NS: i64 = SECOND_NS / 2;
 /// A leader that has no room in its log for this time transfers leadership.

@@ -40,14 +40,14 @@ impl Tokens {
     /// The tokens of a file with this text.
     ///
     /// # Errors
-    /// There is none, or a line is not one.
+    /// The text has no token, or a line that is not a token.
     pub fn parse(text: &str) -> Result<Tokens, UsageError> {
         let lines = (1..).zip(text.lines().map(str::trim));
         let lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
         let parsed = lines.map(|(number, line)| Grant::parse(number, line).map(Arc::new));
         let grants = parsed.collect::<Result<Vec<_>, _>>()?;
         match grants.is_empty() {
-            true => Err("there is none".into()),
+            true => Err("it has no tokens".into()),
             false => Ok(Tokens(grants)),
         }
     }
