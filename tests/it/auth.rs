@@ -310,7 +310,7 @@ fn a_file_that_cannot_be_used_stops_the_start() {
     };
     refused("No such file");
     write_private(&file, "");
-    refused("there is none");
+    refused("it has no tokens");
     write_private(&file, &format!("# who\n{line}\nall 12\n"));
     refused("line 3 is not ROLE SHA256");
     write_private(&file, &line);
