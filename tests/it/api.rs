@@ -162,7 +162,7 @@ fn every_answer_is_as_described() {
         for (nth, body) in [&b"text"[..], b"\xff\xfe", b""].into_iter().enumerate() {
             assert_eq!(wire.put(body), nth as u64 + 1);
         }
-        wire.send(put_command(7, 100, b"later"));
+        wire.send(put_command(7, 100_000, b"later"));
         wire.text();
         wire.reserve();
         assert_eq!(wire.ask("bury 1 5"), "BURIED");

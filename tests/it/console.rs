@@ -72,7 +72,7 @@ fn fill(wire: &mut Wire) {
     for body in [&b"<script>alert(1)</script>&\"'"[..], b"\x00\xff", b"four"] {
         wire.put(body);
     }
-    wire.send(put_command(7, 100, b"later"));
+    wire.send(put_command(7, 100_000, b"later"));
     wire.text();
     wire.ask("watch quiet");
     assert_eq!(wire.reserve(), 1);
