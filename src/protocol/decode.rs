@@ -15,7 +15,7 @@
 //! wait for its 224th byte, and the end of an overlong line is found wherever it lies (beanstalkd
 //! loses a CR LF that straddles its 224-byte buffer, and the next command with it).
 
-use memchr::memchr_iter;
+use memchr::memchr;
 
 use super::parse::{self, PutLine};
 use super::{Command, Op, Refusal, Request};
@@ -381,9 +381,11 @@ impl PutLine {
 /// The index after the first CR LF in `bytes`; `last` is the byte before them.
 fn line_end(last: u8, bytes: &[u8]) -> Option<usize> {
     let before = |at: usize| if at == 0 { last } else { bytes[at - 1] };
-    memchr_iter(b'\n', bytes)
-        .find(|at| before(*at) == b'\r')
-        .map(|at| at + 1)
+    let mut at = memchr(b'\n', bytes)?;
+    while before(at) != b'\r' {
+        at += 1 + memchr(b'\n', &bytes[at + 1..])?;
+    }
+    Some(at + 1)
 }
 
 /// Removes `count` bytes from the front of `input`.

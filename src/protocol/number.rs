@@ -5,6 +5,9 @@
 //! so that no other module parses digits. Nothing here allocates, except [`push_u64`] in its
 //! buffer.
 
+/// Every number of this many digits is below 2^64.
+const DIGITS_THAT_FIT: usize = 19;
+
 /// Takes blanks and then digits from the front of `text`. `None`: no digit comes next, or the
 /// number does not fit; then it is unspecified how much was taken.
 pub(super) fn take_u64(text: &mut &[u8]) -> Option<u64> {
@@ -69,15 +72,18 @@ fn is_c_space(byte: u8) -> bool {
 /// Takes `prefix` bytes, then every digit that follows. `None`: no digit follows; `Some(None)`: the
 /// number is 2^64 or more. Any number of leading zeros is allowed.
 fn take_digits(text: &mut &[u8], prefix: usize) -> Option<Option<u64>> {
-    let digits = &text[prefix..];
-    let (mut rest, mut number) = (digits, Some(0_u64));
-    while let [digit @ b'0'..=b'9', behind @ ..] = rest {
+    let behind = &text[prefix..];
+    let (mut size, mut number) = (0, Some(0_u64));
+    while let Some(digit @ b'0'..=b'9') = behind.get(size) {
         let digit = u64::from(digit - b'0');
-        number = number.and_then(|number| number.checked_mul(10)?.checked_add(digit));
-        rest = behind;
+        number = match number {
+            Some(number) if size < DIGITS_THAT_FIT => Some(number * 10 + digit),
+            number => number.and_then(|number| number.checked_mul(10)?.checked_add(digit)),
+        };
+        size += 1;
     }
-    *text = rest;
-    (rest.len() < digits.len()).then_some(number)
+    *text = &behind[size..];
+    (size > 0).then_some(number)
 }
 
 fn count_while(bytes: &[u8], wanted: impl Fn(u8) -> bool) -> usize {

@@ -104,15 +104,30 @@ pub(super) fn line(line: &[u8]) -> Request<'_> {
     if is_http(line) {
         return Request::refused(Refusal::Http, None);
     }
-    if has_nul(line) {
-        return Request::refused(Refusal::BadFormat, None);
-    }
+    let bad = Request::refused(Refusal::BadFormat, None);
     let fits = |(word, _): &&(&[u8], Reader)| line.starts_with(word);
-    match COMMANDS.iter().find(fits) {
-        Some((word, read)) => {
-            read(&line[word.len()..]).unwrap_or(Request::refused(Refusal::BadFormat, None))
-        }
+    let request = match COMMANDS.iter().find(fits) {
+        Some((word, read)) => read(&line[word.len()..]).unwrap_or(bad),
         None => Request::refused(Refusal::UnknownCommand, None),
+    };
+    match is_all_read(&request) || !has_nul(line) {
+        true => request,
+        false => Request::refused(Refusal::BadFormat, None),
+    }
+}
+
+/// Whether each byte of the line was compared: the words, blanks and digits of such a command are all
+/// there is. In other lines a NUL may be where any byte is allowed.
+fn is_all_read(request: &Request<'_>) -> bool {
+    use Command::{Bury, Delete, KickJob, Peek, Release, Reserve, ReserveJob, StatsJob, Touch};
+    let Request::Command(command) = request else {
+        return false;
+    };
+    match command {
+        Reserve { timeout, .. } => timeout.is_none(),
+        Delete(_) | Touch(_) | Release { .. } | Bury { .. } => true,
+        ReserveJob(_) | KickJob(_) | Peek(_) | StatsJob(_) => true,
+        _ => false,
     }
 }
 
