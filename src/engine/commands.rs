@@ -198,10 +198,10 @@ impl Engine {
 
     /// Log and apply the delete of a job that exists.
     pub(super) fn log_delete(&mut self, id: JobId, now: Now) -> Result<Logged, StoreError> {
-        let Some(job) = self.queue.job(id) else {
+        let Some(place) = self.queue.place(id) else {
             unreachable!("job {id} is deleted and does not exist")
         };
-        match self.store.append_delete(&job, now) {
+        match self.store.append_delete(id, place, now) {
             Ok(_) => {}
             Err(AppendError::NoRoom(_)) => return Ok(Logged::Full),
             Err(AppendError::Failed(error)) => return Err(error),
@@ -250,10 +250,10 @@ impl Engine {
         now: Now,
         sink: &mut dyn ReplySink,
     ) -> Result<Handed, StoreError> {
-        let Some(job) = self.queue.job(id) else {
+        let Some((place, dims)) = self.queue.put_record(id) else {
             unreachable!("job {id} is ready and does not exist")
         };
-        let (place, tube_size, body_size) = (job.place, job.tube.len(), job.body_size as usize);
+        let (tube_size, body_size) = (dims.tube_len as usize, dims.body_size as usize);
         if is_in_pieces(client, body_size, sink) {
             self.note_reserved(client, id, now);
             let what = Wanted::Job { until };

@@ -105,19 +105,17 @@ impl Store {
         log.append(&record, purpose, now.wall_ns)
     }
 
-    /// Record that a job is gone.
+    /// Record that a job is gone, whose put record is at `put`.
     pub(super) fn append_delete(
         &mut self,
-        job: &JobView<'_>,
+        id: JobId,
+        put: Place,
         now: Now,
     ) -> Result<Place, AppendError> {
         match self {
             Store::Log(log) => {
-                let put_segment = log.files().segment_of(job.place);
-                let record = Record::Delete {
-                    id: job.id,
-                    put_segment,
-                };
+                let put_segment = log.files().segment_of(put);
+                let record = Record::Delete { id, put_segment };
                 let appended = log.append(&record, Purpose::Delete, now.wall_ns);
                 if let Err(AppendError::NoRoom(_)) = appended {
                     log.note_no_room_to_delete();

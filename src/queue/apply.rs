@@ -10,7 +10,7 @@ use std::fmt;
 use super::Queue;
 use super::events::Happened;
 use super::handle::JobHandle;
-use super::job::{Durable, Job};
+use super::job::{Durable, Job, JobExtra};
 use super::tube::Pause;
 use crate::types::{Change, JobId, JobState, Place, SECOND_NS, Time};
 
@@ -202,12 +202,13 @@ impl Queue {
     }
 
     /// A job that may be reserved is so no more.
-    fn note_hold(&self, handle: JobHandle, now: Time) {
-        let job = &self.jobs[handle];
+    fn note_hold(&self, handle: JobHandle, now: Time) -> &JobExtra {
+        let (job, extra) = (&self.jobs[handle], self.jobs.extra(handle));
         if job.state == JobState::Reserved {
-            let left = self.jobs.deadline(handle).since(now);
+            let left = extra.deadline.since(now);
             self.holds.note(i64::from(job.ttr) * SECOND_NS - left);
         }
+        extra
     }
 
     fn set_durable(&mut self, handle: JobHandle, new: Durable) {
@@ -224,9 +225,8 @@ impl Queue {
             return Applied::ORPHAN;
         };
         self.note_job(handle, Happened::Delete, now);
-        self.note_hold(handle, now);
+        let update_freed = existing(self.note_hold(handle, now).update_place);
         self.detach(handle);
-        let update_freed = existing(self.jobs.extra(handle).update_place);
         let job = self.jobs.remove(handle);
         self.move_jobs_down();
         let tube = &mut self.tubes[job.tube];
@@ -337,7 +337,11 @@ impl Queue {
     /// that is garbage now: the previous one, or this one if the job is gone.
     pub fn note_update(&mut self, id: JobId, place: Place) -> Option<Place> {
         match self.jobs.find(id) {
-            Some(job) => self.record_update(job, place),
+            Some(job) => {
+                let before = self.record_update(job, place);
+                self.jobs.trim(job);
+                before
+            }
             None => existing(place),
         }
     }
@@ -402,8 +406,8 @@ impl Queue {
     fn record_update(&mut self, job: JobHandle, place: Place) -> Option<Place> {
         self.jobs.clear_dirty(job);
         let extra = self.jobs.extra_mut(job);
-        let before = std::mem::replace(&mut extra.update_place, place);
-        self.jobs.trim(job);
+        let before = extra.update_place;
+        extra.update_place = place;
         existing(before)
     }
 }

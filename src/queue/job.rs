@@ -269,6 +269,23 @@ impl Jobs {
         }
     }
 
+    /// The state of a job that a record has. Only a delayed or reserved job has a deadline.
+    pub(super) fn durable(&self, handle: JobHandle) -> Durable {
+        let job = &self.slab[handle];
+        let extra = job.extra.map(|extra| &self.extras[extra]);
+        let deadline = match job.state {
+            JobState::Ready | JobState::Buried => Time::default(),
+            _ => extra.map_or_else(|| job.put_deadline(), |extra| extra.deadline),
+        };
+        Durable {
+            state: job.state,
+            pri: job.pri,
+            delay: job.delay,
+            deadline,
+            counters: extra.unwrap_or(&UNTOUCHED).counters,
+        }
+    }
+
     /// When a delayed job becomes due, or when a reservation runs out.
     pub(super) fn deadline(&self, handle: JobHandle) -> Time {
         let job = &self.slab[handle];
@@ -323,12 +340,14 @@ impl Jobs {
 impl std::ops::Index<JobHandle> for Jobs {
     type Output = Job;
 
+    #[inline]
     fn index(&self, handle: JobHandle) -> &Job {
         &self.slab[handle]
     }
 }
 
 impl std::ops::IndexMut<JobHandle> for Jobs {
+    #[inline]
     fn index_mut(&mut self, handle: JobHandle) -> &mut Job {
         &mut self.slab[handle]
     }

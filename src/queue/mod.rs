@@ -75,7 +75,7 @@ pub use self::tubes::{LapsedPause, TubeRef};
 use self::client::Client;
 use self::events::Watched;
 use self::handle::{ClientHandle, OfClient, TubeHandle};
-use self::job::{DueKey, Jobs, ReadyKey};
+use self::job::{DueKey, Durable, Jobs, ReadyKey};
 use self::order::Order;
 use self::slab::Slab;
 use self::tube::{SECOND_SIZE, Tubes};
@@ -346,6 +346,23 @@ impl Queue {
         })
     }
 
+    /// The place of a job's put record.
+    #[must_use]
+    pub fn place(&self, id: JobId) -> Option<Place> {
+        Some(self.jobs[self.jobs.find(id)?].place)
+    }
+
+    /// The place of a job's put record, and what the size of that depends on.
+    #[must_use]
+    pub fn put_record(&self, id: JobId) -> Option<(Place, RecordDims)> {
+        let job = &self.jobs[self.jobs.find(id)?];
+        let dims = RecordDims {
+            tube_len: self.tubes[job.tube].name.len() as u32,
+            body_size: job.body_size,
+        };
+        Some((job.place, dims))
+    }
+
     /// The update with the current durable state of a job: a reserved job is ready in it.
     #[must_use]
     pub fn snapshot(&self, id: JobId) -> Option<Change<'static>> {
@@ -359,7 +376,7 @@ impl Queue {
     /// The change that kicks a job; `None` if it is neither buried nor delayed.
     #[must_use]
     pub fn decide_kick(&self, id: JobId) -> Option<Change<'static>> {
-        self.job(id).filter(|job| is_set_aside(job.state))?;
+        self.state_of(id).filter(|state| is_set_aside(*state))?;
         self.decide(id, |job| {
             job.state = JobState::Ready;
             job.counters.kicks = job.counters.kicks.saturating_add(1);
@@ -370,7 +387,7 @@ impl Queue {
     /// ready, and also if it does not exist or is reserved.
     #[must_use]
     pub fn decide_reserve_job(&self, id: JobId) -> Option<Change<'static>> {
-        self.job(id).filter(|job| is_set_aside(job.state))?;
+        self.state_of(id).filter(|state| is_set_aside(*state))?;
         self.decide(id, |job| job.state = JobState::Ready)
     }
 
@@ -392,7 +409,7 @@ impl Queue {
             };
             job.pri = pri;
             job.delay = delay;
-            job.deadline = Some(now.plus_seconds(delay));
+            job.deadline = now.plus_seconds(delay);
             job.counters.releases = job.counters.releases.saturating_add(1);
         })
     }
@@ -411,7 +428,8 @@ impl Queue {
     /// not exist or is reserved.
     #[must_use]
     pub fn decide_priority(&self, id: JobId, pri: u32) -> Option<Change<'static>> {
-        self.job(id).filter(|job| job.state != JobState::Reserved)?;
+        self.state_of(id)
+            .filter(|state| *state != JobState::Reserved)?;
         self.decide(id, |job| job.pri = pri)
     }
 
@@ -419,25 +437,29 @@ impl Queue {
     /// exist or is reserved.
     #[must_use]
     pub fn decide_delay(&self, id: JobId, delay: u32, now: Time) -> Option<Change<'static>> {
-        self.job(id).filter(|job| job.state != JobState::Reserved)?;
+        self.state_of(id)
+            .filter(|state| *state != JobState::Reserved)?;
         self.decide(id, |job| {
             job.state = JobState::Delayed;
             job.delay = delay;
-            job.deadline = Some(now.plus_seconds(delay));
+            job.deadline = now.plus_seconds(delay);
         })
     }
 
+    fn state_of(&self, id: JobId) -> Option<JobState> {
+        Some(self.jobs[self.jobs.find(id)?].state)
+    }
+
     /// The update with the state of a job after `edit`.
-    fn decide(&self, id: JobId, edit: impl FnOnce(&mut JobView<'_>)) -> Option<Change<'static>> {
-        let mut job = self.job(id)?;
+    fn decide(&self, id: JobId, edit: impl FnOnce(&mut Durable)) -> Option<Change<'static>> {
+        let mut job = self.jobs.durable(self.jobs.find(id)?);
         edit(&mut job);
-        let deadline = job.deadline.unwrap_or_default();
-        let JobView {
+        let Durable {
             state,
             pri,
             delay,
+            deadline,
             counters,
-            ..
         } = job;
         Some(Change::Update {
             id,

@@ -74,10 +74,13 @@ impl Queue {
             return false;
         };
         let client = self.client_handle(id);
+        let (id, until) = (self.jobs[job].id, now.plus_seconds(self.jobs[job].ttr));
+        let extra = self.jobs.extra_mut(job);
+        let before = extra.deadline;
+        extra.deadline = until;
         let reserved = &mut self.clients[client].reserved;
-        reserved.remove(&self.jobs.due_key(job));
-        self.jobs.extra_mut(job).deadline = now.plus_seconds(self.jobs[job].ttr);
-        reserved.insert(self.jobs.due_key(job));
+        reserved.remove(&(before, id));
+        reserved.insert((until, id));
         self.reschedule(client);
         true
     }
@@ -138,19 +141,21 @@ impl Queue {
     }
 
     pub(super) fn give_to_reserver(&mut self, job: JobHandle) {
-        let Some(client) = self.jobs.extra(job).reserver else {
+        let extra = self.jobs.extra(job);
+        let (Some(client), deadline) = (extra.reserver, extra.deadline) else {
             panic!("a reserved job without a client")
         };
-        let key = self.jobs.due_key(job);
+        let key = (deadline, self.jobs[job].id);
         self.clients[client].reserved.insert(key);
         self.reschedule(client);
     }
 
     pub(super) fn take_from_reserver(&mut self, job: JobHandle) {
-        let Some(client) = self.jobs.extra_mut(job).reserver.take() else {
+        let extra = self.jobs.extra_mut(job);
+        let (Some(client), deadline) = (extra.reserver.take(), extra.deadline) else {
             panic!("a reserved job without a client")
         };
-        let key = self.jobs.due_key(job);
+        let key = (deadline, self.jobs[job].id);
         self.clients[client].reserved.remove(&key);
         self.reschedule(client);
     }

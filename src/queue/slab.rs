@@ -242,6 +242,7 @@ impl<K, T> Slab<K, T> {
 impl<K, T> Index<Handle<K>> for Slab<K, T> {
     type Output = T;
 
+    #[inline]
     fn index(&self, handle: Handle<K>) -> &T {
         match &self.chunks[chunk(handle)].entries[offset(handle)] {
             SlabEntry::Occupied(value) => value,
@@ -251,6 +252,7 @@ impl<K, T> Index<Handle<K>> for Slab<K, T> {
 }
 
 impl<K, T> IndexMut<Handle<K>> for Slab<K, T> {
+    #[inline]
     fn index_mut(&mut self, handle: Handle<K>) -> &mut T {
         match &mut self.chunks[chunk(handle)].entries[offset(handle)] {
             SlabEntry::Occupied(value) => value,

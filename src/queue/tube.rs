@@ -191,6 +191,9 @@ pub(super) struct Tubes {
     /// of its hash. It saves the search when there are many tubes and each is used repeatedly;
     /// entries may be stale.
     recent: Vec<Option<(TubeHandle, u32)>>,
+    /// The tube that [`Tubes::find_or_create`] returned last; it may be gone. Most jobs are put into
+    /// the tube of the job before.
+    last: Option<TubeHandle>,
     pub(super) list: TubeList,
     pub(super) departed: Departed,
     /// The number of tubes without jobs, and the bytes of their names.
@@ -204,6 +207,7 @@ impl Tubes {
             slab: Slab::new(),
             names: BTreeMap::new(),
             recent: vec![None; RECENT_LEN],
+            last: None,
             list: TubeList::default(),
             departed: Departed::default(),
             vacant: 0,
@@ -216,10 +220,15 @@ impl Tubes {
     }
 
     fn find_hashed(&self, name: &str, hash: u64) -> Option<TubeHandle> {
-        let is_it = |tube: &TubeHandle| self.slab.get(*tube).is_some_and(|t| &*t.name == name);
         let recent = self.recent[recent_index(hash)].filter(|(_, bits)| *bits == more_bits(hash));
-        let recent = recent.map(|(tube, _)| tube).filter(is_it);
+        let recent = recent.map(|(tube, _)| tube);
+        let recent = recent.filter(|tube| self.is_called(*tube, name));
         recent.or_else(|| self.search(name, hash))
+    }
+
+    fn is_called(&self, tube: TubeHandle, name: &str) -> bool {
+        let tube = self.slab.get(tube);
+        tube.is_some_and(|tube| &*tube.name == name)
     }
 
     fn search(&self, name: &str, hash: u64) -> Option<TubeHandle> {
@@ -230,11 +239,15 @@ impl Tubes {
 
     /// The tube of this name, created if necessary.
     pub(super) fn find_or_create(&mut self, name: &str) -> TubeHandle {
+        if let Some(last) = self.last.filter(|last| self.is_called(*last, name)) {
+            return last;
+        }
         let hash = hash(name);
         let tube = self
             .find_hashed(name, hash)
             .unwrap_or_else(|| self.create(name, hash));
         self.recent[recent_index(hash)] = Some((tube, more_bits(hash)));
+        self.last = Some(tube);
         tube
     }
 
@@ -357,12 +370,14 @@ fn hash(name: &str) -> u64 {
 impl std::ops::Index<TubeHandle> for Tubes {
     type Output = Tube;
 
+    #[inline]
     fn index(&self, tube: TubeHandle) -> &Tube {
         &self.slab[tube]
     }
 }
 
 impl std::ops::IndexMut<TubeHandle> for Tubes {
+    #[inline]
     fn index_mut(&mut self, tube: TubeHandle) -> &mut Tube {
         &mut self.slab[tube]
     }
