@@ -206,7 +206,7 @@ pub enum Answer {
     Batch(Vec<Outcome>),
 }
 
-/// An answer, or the reason why there is none.
+/// An answer, or the reason why it is missing.
 pub(crate) type Outcome = Result<Answer, JobError>;
 
 impl Answer {

@@ -325,7 +325,7 @@ impl Desk {
         self.seats.park(client, after, batch.giver, outcome, size);
     }
 
-    /// Run a step of the due work that has waited longest; `false` when there is none.
+    /// Run a step of the due work that has waited longest; `false` when all of it is done.
     fn step(&mut self, turn: &mut Turn<'_>) -> bool {
         let now = turn.now;
         let due = self.works.iter().position(|underway| underway.is_due(now));

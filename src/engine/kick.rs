@@ -215,7 +215,7 @@ impl Engine {
         }
     }
 
-    /// Kick the next job. `false`: there is none any more, or no room in the log.
+    /// Kick the next job. `false`: no job is left to kick, or the log has no room.
     fn kick_one(&mut self, tube: &TubeRef, part: &Part, now: Now) -> Result<bool, StoreError> {
         let Some(id) = self.next_to_kick(tube, part.state) else {
             return Ok(false);

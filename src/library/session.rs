@@ -209,7 +209,7 @@ impl Session {
     /// The next ready job of a tube.
     ///
     /// # Errors
-    /// [`JobError::NotFound`]: there is none. [`JobError::BadTubeName`], [`JobError::Damaged`].
+    /// [`JobError::NotFound`]: no job has this id. [`JobError::BadTubeName`], [`JobError::Damaged`].
     pub fn peek_ready(&self, tube: &str) -> Pending<Job> {
         let command = Command::PeekReady(Some(tube.to_owned().into()));
         self.0.run_as(command, |answer, _| found(answer))

@@ -57,7 +57,7 @@ pub struct TubeStats<'a> {
     pub cmd_delete: u64,
     /// How often it was paused.
     pub cmd_pause_tube: u64,
-    /// The length of the current pause, seconds; 0 if there is none.
+    /// The length of the current pause, seconds; 0 without a pause.
     pub pause: u32,
     /// Seconds until that pause ends.
     pub pause_time_left: u64,

@@ -240,7 +240,7 @@ impl Queue {
         self.job(self.jobs.first()?)
     }
 
-    /// The id that [`Queue::take_id`] would give out; 2^64 − 1 if there is none.
+    /// The id that [`Queue::take_id`] would give out; 2^64 − 1 if no id is left.
     #[must_use]
     pub fn next_id(&self) -> JobId {
         JobId(self.next_id)

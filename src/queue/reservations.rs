@@ -160,7 +160,7 @@ impl Queue {
         self.reschedule(client);
     }
 
-    /// Releases the client's first reserved job; `false` if there is none.
+    /// Releases the client's first reserved job; `false` if it has reserved no job.
     pub(super) fn release_first(&mut self, client: ClientHandle, now: Time) -> bool {
         let first = self.clients[client].reserved.first();
         if let Some((_, job)) = first {

@@ -45,9 +45,9 @@ pub struct TubeStats {
     pub deletes: u64,
     /// Times paused.
     pub pauses: u64,
-    /// The length of the current pause, in seconds; 0 if there is none.
+    /// The length of the current pause, in seconds; 0 without a pause.
     pub pause: u32,
-    /// The rest of the current pause, in nanoseconds; 0 if there is none.
+    /// The rest of the current pause, in nanoseconds; 0 without a pause.
     pub pause_left_ns: i64,
 }
 

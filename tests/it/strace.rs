@@ -237,7 +237,7 @@ impl Trace {
         self.calls.iter().filter(move |call| call.is(name))
     }
 
-    /// The first for which `is` holds; panics with `what` if there is none.
+    /// The first for which `is` holds; panics with `what` if no call is.
     pub(crate) fn first(&self, what: &str, is: impl Fn(&Call) -> bool) -> &Call {
         self.calls
             .iter()

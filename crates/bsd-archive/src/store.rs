@@ -84,13 +84,13 @@ pub trait Store: Debug + Send + Sync {
     /// [`Trouble`]: it is unknown whether the object was put.
     fn put_if_absent(&self, name: &str, bytes: &[u8]) -> Result<Put, Trouble>;
 
-    /// An object; `None` if there is none.
+    /// An object; `None` if the store has no such object.
     ///
     /// # Errors
     /// The store did not answer.
     fn get(&self, name: &str) -> Result<Option<Vec<u8>>, Trouble>;
 
-    /// A part of an object: fewer bytes if it ends before. `None` if there is none.
+    /// A part of an object: fewer bytes if it ends before. `None` if the store has no such object.
     ///
     /// # Errors
     /// The store did not answer.

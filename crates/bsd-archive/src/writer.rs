@@ -374,7 +374,7 @@ impl Writer {
         }))
     }
 
-    /// Put the link that is waiting. `false`: there is none.
+    /// Put the link that is waiting. `false`: no link is waiting.
     fn put_pending(&mut self) -> Result<bool, Failure> {
         let Some(chain) = &mut self.chain else {
             return Ok(false);

@@ -318,7 +318,7 @@ impl Ledger {
         self.base.index + 1
     }
 
-    /// The index of the last entry, durable or not; the base's if there is none.
+    /// The index of the last entry, durable or not; the base's without entries.
     #[must_use]
     pub fn last_index(&self) -> u64 {
         self.held.last()
@@ -516,7 +516,7 @@ impl Ledger {
         }
     }
 
-    /// Set space aside for the next file, if there is none: a [`reset`](Ledger::reset) has room then.
+    /// Set space aside for the next file, unless it is there: a [`reset`](Ledger::reset) has room then.
     ///
     /// # Errors
     /// [`LedgerError::Full`]: nothing has happened. Any other error is the end, see

@@ -42,7 +42,7 @@ pub mod any_request;
 mod api;
 mod body;
 mod caller;
-/// Without the feature `cluster` there is none.
+/// Only a member of a cluster has it.
 mod cluster;
 mod connections;
 mod console;

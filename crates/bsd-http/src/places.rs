@@ -185,7 +185,7 @@ impl Places {
 }
 
 impl Taken {
-    /// Close a connection of a kind that is not at work; false: there is none.
+    /// Close a connection of a kind that is not at work; false: each is at work.
     fn make_room(&mut self, is_for_probes: bool) -> bool {
         let mut counts: HashMap<IpAddr, usize> = HashMap::new();
         for open in &self.open {

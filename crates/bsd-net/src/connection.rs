@@ -164,7 +164,7 @@ impl Connection {
         self.backlog.is_empty()
     }
 
-    /// Take the input that could not run when it arrived; `None` when there is none.
+    /// Take the input that could not run when it arrived; `None` when all of it has run.
     pub(super) fn take_backlog(&mut self) -> Option<Backlog> {
         (!self.backlog.is_empty()).then(|| std::mem::take(&mut self.backlog))
     }

@@ -68,10 +68,10 @@ pub struct HistoryEntry {
     pub size: usize,
     /// It was salvaged from a damaged frame.
     pub is_salvaged: bool,
-    /// The last time in the log up to here; `None` if there is none yet. For a put: when it was
+    /// The last time in the log up to here; `None` before the first. For a put: when it was
     /// put.
     pub after_wall_ns: Option<u64>,
-    /// The next time in the log from here on; `None` if there is none. For a put: when it was put.
+    /// The next time in the log from here on; `None` after the last. For a put: when it was put.
     pub before_wall_ns: Option<u64>,
     /// The event.
     pub event: Event,

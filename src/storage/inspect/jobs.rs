@@ -59,7 +59,7 @@ pub struct PauseRecord<'a> {
 }
 
 impl Inspection {
-    /// Read a job; `Ok(None)` if there is none with this id.
+    /// Read a job; `Ok(None)` if no job has this id.
     ///
     /// # Errors
     /// If the disk does not return it now, or not as it was when the log was read.

@@ -303,7 +303,7 @@ impl Window {
 /// The bytes after a place where no sound frame begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Lookahead {
-    /// Where the last byte that is not zero ends; 0 if there is none.
+    /// Where the last byte that is not zero ends; 0 if all are zero.
     pub garbage_end: u32,
     /// The first offset after the place at which a valid frame header lies.
     pub next_frame: Option<u32>,

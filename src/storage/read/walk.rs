@@ -113,9 +113,9 @@ pub(in crate::storage) struct LogEnd {
     pub(in crate::storage) previous: u32,
     /// How the file ends.
     pub(in crate::storage) end: End,
-    /// Where the last byte after it that is not zero ends; 0 if there is none.
+    /// Where the last byte after it that is not zero ends; 0 if all are zero.
     pub(in crate::storage) garbage: u32,
-    /// The kind of the last frame; `None` if there is none, or if damage follows it.
+    /// The kind of the last frame; `None` without frames, or if damage follows it.
     pub(in crate::storage) last: Option<FrameKind>,
 }
 

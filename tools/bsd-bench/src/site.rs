@@ -86,7 +86,7 @@ impl Site {
         Ok((task, longest))
     }
 
-    /// Value of a line of the metrics; 0 if there is none.
+    /// Value of a line of the metrics; 0 if the line is missing.
     pub(crate) fn metric(&self, series: &str) -> io::Result<f64> {
         let (page, _) = self.get("/metrics")?;
         let page = String::from_utf8_lossy(&page);

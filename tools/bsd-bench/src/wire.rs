@@ -108,7 +108,7 @@ fn parse_line(line: &[u8]) -> Option<Reply> {
     }
 }
 
-/// The number at the start of `text`, 0 if there is none, and the rest.
+/// The number at the start of `text`, 0 without digits, and the rest.
 pub(crate) fn parse_number(text: &[u8]) -> (u64, &[u8]) {
     let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let number = text[..digits].iter().fold(0u64, |sum, byte| {

@@ -55,7 +55,7 @@ impl Dictionary {
         found.map(|(_, value)| value)
     }
 
-    /// The number of a key, 0 where there is none.
+    /// The number of a key, 0 where the key is missing.
     #[must_use]
     pub fn number(&self, key: &str) -> u64 {
         match self.get(key) {
@@ -64,7 +64,7 @@ impl Dictionary {
         }
     }
 
-    /// The text of a key as the server wrote it, empty where there is none.
+    /// The text of a key as the server wrote it, empty where the key is missing.
     #[must_use]
     pub fn text(&self, key: &str) -> String {
         self.get(key).map(Value::to_string).unwrap_or_default()

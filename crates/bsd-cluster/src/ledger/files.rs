@@ -93,7 +93,7 @@ pub(super) fn remove_if_there(fs: &dyn Fs, path: &Path) -> io::Result<()> {
 }
 
 /// A file as [`SPARE_NAME`] with as much space set aside as there is: the first of `sizes` that
-/// fits. After an error there is none.
+/// fits. After an error it is missing.
 pub(super) fn make_spare(
     fs: &dyn Fs,
     dir: &Path,

@@ -106,7 +106,7 @@ impl LedgerView {
         self.members.last().cloned().unwrap_or_default()
     }
 
-    /// The index of the last entry; the base's if there is none.
+    /// The index of the last entry; the base's without entries.
     #[must_use]
     pub fn last_index(&self) -> u64 {
         self.held.last()

@@ -165,7 +165,7 @@ fn what_is_wrong(fs: &Arc<dyn Fs>, dir: &Path) -> OpenError {
     }
 }
 
-/// Read the manifest of the backup in `dir`; `None` if there is none.
+/// Read the manifest of the backup in `dir`; `None` if `dir` has no manifest.
 ///
 /// # Errors
 /// [`OpenError::Foreign`] if it is damaged, [`OpenError::Io`] if it cannot be read.
@@ -246,7 +246,7 @@ struct Target<'a> {
     dir: &'a Path,
     /// The complete and durable files of existing backups.
     stored: Vec<BackupFile>,
-    /// The last backup; `None` if there is none, or if its list of files is damaged.
+    /// The last backup; `None` before the first, or if its list of files is damaged.
     manifest: Option<Manifest>,
     strangers: Vec<String>,
     _lock: Box<dyn DirLock>,
