@@ -11,20 +11,29 @@ use crate::ROOT;
 /// it is in.
 type Tests = BTreeMap<String, Vec<Vec<String>>>;
 
-/// All tests in the sources below a directory.
-fn tests_below(dir: &Path, found: &mut Tests) {
+/// All sources below a directory, with their text.
+fn sources_below(dir: &Path, found: &mut Vec<(PathBuf, String)>) {
     for entry in fs::read_dir(dir).expect("a directory of sources") {
         let path = entry.expect("an entry").path();
         if path.is_dir() {
-            tests_below(&path, found);
+            sources_below(&path, found);
         } else if path.extension().is_some_and(|extension| extension == "rs") {
             let text = fs::read_to_string(&path).expect("a source is text");
-            for (modules, test) in tests_in(&text) {
-                let place = path.with_extension("");
-                let names = place.iter().map(|name| name.to_string_lossy().into_owned());
-                let names = names.chain(modules).collect();
-                found.entry(test).or_default().push(names);
-            }
+            found.push((path, text));
+        }
+    }
+}
+
+/// All tests in the sources below a directory.
+fn tests_below(dir: &Path, found: &mut Tests) {
+    let mut sources = Vec::new();
+    sources_below(dir, &mut sources);
+    for (path, text) in sources {
+        for (modules, test) in tests_in(&text) {
+            let place = path.with_extension("");
+            let names = place.iter().map(|name| name.to_string_lossy().into_owned());
+            let names = names.chain(modules).collect();
+            found.entry(test).or_default().push(names);
         }
     }
 }
@@ -281,6 +290,37 @@ fn g43_no_package_has_a_feature_without_which_a_program_has_less() {
         }
     }
     assert!(seen >= 9, "{seen} packages");
+}
+
+/// A failure of a random test ends with the command that repeats it. No package has a feature for a part
+/// of the program, and each part is a package.
+#[test]
+fn each_command_that_runs_tests_names_packages_that_exist_and_no_feature() {
+    let manifests = [".", "crates/*", "tools/*", "tests/*"].map(manifests);
+    let packages: Vec<String> = (manifests.iter().flatten())
+        .map(|manifest| fs::read_to_string(manifest).expect("a manifest"))
+        .filter_map(|text| Some(text.split("\nname = \"").nth(1)?.split('"').next()?.into()))
+        .collect();
+    let mut sources = Vec::new();
+    for dir in ["src", "crates", "tests", "tools"] {
+        sources_below(&Path::new(ROOT).join(dir), &mut sources);
+    }
+    let mut seen = 0;
+    for (path, text) in &sources {
+        for (_, rest) in text
+            .match_indices("cargo test ")
+            .map(|(at, _)| text.split_at(at))
+        {
+            let command = rest.split(['"', '`', '\n']).next().expect("a beginning");
+            let package = command.split_once(" -p ").map(|(_, rest)| rest);
+            let package = package.map(|rest| rest.split_whitespace().next().expect("a name"));
+            let exists = |package: &str| packages.iter().any(|name| name == package);
+            let is_right = !command.contains("--features") && package.is_none_or(exists);
+            assert!(is_right, "{}: {command}", path.display());
+            seen += 1;
+        }
+    }
+    assert!(seen >= 12, "{seen} commands");
 }
 
 /// The manifests of the packages of the workspace in a directory, or in those below it.

@@ -595,7 +595,9 @@ pub(super) fn each_seed(
             }
             let done = catch_unwind(|| history(seed));
             let (one, other) = done.unwrap_or_else(|panic| {
-                println!("to repeat: BSD_ARCHIVE_SEED={seed} cargo test --lib archive::{module}");
+                println!(
+                    "to repeat: BSD_ARCHIVE_SEED={seed} cargo test -p bsd-archive --lib {module}"
+                );
                 // The other shares end, too.
                 next.store(seeds.end, Ordering::Relaxed);
                 resume_unwind(panic)

@@ -35,7 +35,7 @@ fn run(seed: u64) -> (u64, Counts) {
 }
 
 fn repeat(seed: u64) -> String {
-    let test = "cargo test --features cluster --lib cluster::histories::no_acknowledged";
+    let test = "cargo test -p bsd-cluster --lib histories::no_acknowledged";
     format!("BSD_CLUSTER_HISTORY={seed} {test}")
 }
 

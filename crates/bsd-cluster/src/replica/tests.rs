@@ -684,8 +684,8 @@ fn no_acknowledged_job_is_lost_whatever_happens_to_members_and_their_network() {
     let runs = number("BSD_SEAT_RUNS").unwrap_or(RUNS);
     let repeat = |seed| {
         format!(
-            "BSD_SEAT_FIRST={seed} BSD_SEAT_RUNS=1 cargo test --features cluster --lib \
-             cluster::replica"
+            "BSD_SEAT_FIRST={seed} BSD_SEAT_RUNS=1 cargo test -p bsd-cluster --lib \
+             replica::tests::no_acknowledged"
         )
     };
     let seen = run_each(first..first + runs, repeat, history);

@@ -111,7 +111,9 @@ fn random_lives_never_lose_what_was_committed() {
     let first = number("BSD_LEDGER_FIRST", 0);
     for seed in first..first + number("BSD_LEDGER_RUNS", 300) {
         if std::panic::catch_unwind(|| live(seed)).is_err() {
-            panic!("to repeat: BSD_LEDGER_FIRST={seed} BSD_LEDGER_RUNS=1 cargo test random_lives");
+            panic!(
+                "to repeat: BSD_LEDGER_FIRST={seed} BSD_LEDGER_RUNS=1 cargo test -p bsd-cluster random_lives"
+            );
         }
     }
 }
