@@ -304,7 +304,10 @@ impl Engine {
         let mut recovery = Recovery::default();
         let mut imported = None;
         let store = match &options.dir {
-            None => Store::Memory(MemoryStore::default()),
+            None => {
+                queue.record_no_counters();
+                Store::Memory(MemoryStore::default())
+            }
             Some(dir) => {
                 let log_options = LogOptions {
                     dir: dir.clone(),

@@ -153,11 +153,14 @@ impl IdTable {
         assert!(page.handles[path.slot].is_none(), "job {id} exists twice");
         page.handles[path.slot] = Some(job);
         page.used += 1;
+        let is_new = page.used == 1;
         if page.used == SPARSE_LEN {
             self.sparse.remove(&page_number(id));
         }
         self.len += 1;
-        self.shrink();
+        if is_new {
+            self.shrink();
+        }
     }
 
     /// The job with this id, which is there, has another handle now.

@@ -5,13 +5,12 @@
 //! or that have changed since they were put. Nothing here moves between states; `apply` and the
 //! timers do that.
 //!
-//! A `JobExtra` has one pair of links for two lists: its tube's buried jobs, and the jobs whose
-//! counters changed since they were last recorded ("dirty"). No job is in both: counters change
-//! when a job is reserved and when its time runs out, and the record that buries it contains them.
+//! A `JobExtra` has links for the list of its tube's buried jobs.
 
 use std::cmp::Ordering;
 use std::hint::black_box;
 
+use super::dirty::DirtyList;
 use super::handle::{ClientHandle, JobExtraHandle, JobHandle, OfJob, OfJobExtra, TubeHandle};
 use super::ids::IdTable;
 use super::slab::Slab;
@@ -44,7 +43,9 @@ pub(super) struct Job {
     pub(super) tube: TubeHandle,
     extra: Option<JobExtraHandle>,
     pub(super) state: JobState,
+    /// See [`DirtyList`].
     dirty: bool,
+    listed: bool,
 }
 
 impl Job {
@@ -61,6 +62,7 @@ impl Job {
             extra: None,
             state: JobState::Ready,
             dirty: false,
+            listed: false,
         }
     }
 
@@ -156,7 +158,9 @@ pub(super) struct Jobs {
     slab: Slab<OfJob, Job>,
     extras: Slab<OfJobExtra, JobExtra>,
     ids: IdTable,
-    dirty: List,
+    dirty: DirtyList,
+    /// Changed counters are noted.
+    has_log: bool,
 }
 
 impl Jobs {
@@ -165,7 +169,8 @@ impl Jobs {
             slab: Slab::new(),
             extras: Slab::new(),
             ids: IdTable::new(),
-            dirty: List::new(),
+            dirty: DirtyList::default(),
+            has_log: true,
         }
     }
 
@@ -217,11 +222,6 @@ impl Jobs {
         if let Some(extra) = job.extra {
             let value = self.extras.remove(extra);
             job.extra = Some(self.extras.insert(value));
-        }
-        if job.dirty {
-            let mut dirty = self.dirty;
-            dirty.follow(self, from, to);
-            self.dirty = dirty;
         }
         Some((from, to))
     }
@@ -298,30 +298,64 @@ impl Jobs {
         (self.deadline(handle), self.slab[handle].id)
     }
 
+    pub(super) fn record_no_counters(&mut self) {
+        self.has_log = false;
+    }
+
     /// Notes that the job's counters have changed and no record has them yet.
     pub(super) fn mark_dirty(&mut self, handle: JobHandle) {
-        if !std::mem::replace(&mut self.slab[handle].dirty, true) {
-            let mut dirty = self.dirty;
-            dirty.push_back(self, handle);
-            self.dirty = dirty;
+        if !self.has_log {
+            return;
+        }
+        let job = &mut self.slab[handle];
+        if !std::mem::replace(&mut job.dirty, true) {
+            self.dirty.note_dirty();
+            if !std::mem::replace(&mut job.listed, true) {
+                self.dirty.push(job.id);
+            }
         }
     }
 
     /// Notes that a record has the job's counters.
     pub(super) fn clear_dirty(&mut self, handle: JobHandle) {
-        if std::mem::replace(&mut self.slab[handle].dirty, false) {
-            let mut dirty = self.dirty;
-            dirty.unlink(self, handle);
-            self.dirty = dirty;
+        if std::mem::take(&mut self.slab[handle].dirty) {
+            self.dirty.note_clean();
+            if self.dirty.is_stale() {
+                self.drop_stale();
+            }
         }
     }
 
-    pub(super) fn first_dirty(&self) -> Option<JobHandle> {
-        self.dirty.first()
+    fn drop_stale(&mut self) {
+        for _ in 0..2 {
+            let Some(id) = self.dirty.pop() else { return };
+            let Some(job) = self.find(id) else { continue };
+            let job = &mut self.slab[job];
+            job.listed = job.dirty;
+            if job.dirty {
+                self.dirty.push(id);
+            }
+        }
+    }
+
+    /// A dirty job, which is dirty no more on return; more or less the one that has been for longest.
+    pub(super) fn take_dirty(&mut self) -> Option<JobHandle> {
+        while let Some(id) = self.dirty.pop() {
+            let Some(handle) = self.find(id) else {
+                continue;
+            };
+            let job = &mut self.slab[handle];
+            job.listed = false;
+            if std::mem::take(&mut job.dirty) {
+                self.dirty.note_clean();
+                return Some(handle);
+            }
+        }
+        None
     }
 
     pub(super) fn dirty_count(&self) -> u64 {
-        self.dirty.len()
+        self.dirty.count()
     }
 
     /// The job that was buried next after one that is buried, in the same tube.
@@ -334,6 +368,7 @@ impl Jobs {
         self.slab.len() * Slab::<OfJob, Job>::entry_size()
             + self.extras.len() * Slab::<OfJobExtra, JobExtra>::entry_size()
             + self.ids.memory()
+            + self.dirty.memory()
     }
 }
 
@@ -358,7 +393,6 @@ impl std::ops::IndexMut<JobHandle> for Jobs {
 pub(super) struct List {
     first: Option<JobHandle>,
     last: Option<JobHandle>,
-    len: u64,
 }
 
 impl List {
@@ -366,16 +400,11 @@ impl List {
         List {
             first: None,
             last: None,
-            len: 0,
         }
     }
 
     pub(super) fn first(&self) -> Option<JobHandle> {
         self.first
-    }
-
-    pub(super) fn len(&self) -> u64 {
-        self.len
     }
 
     pub(super) fn push_back(&mut self, jobs: &mut Jobs, job: JobHandle) {
@@ -387,7 +416,6 @@ impl List {
             None => self.first = Some(job),
         }
         self.last = Some(job);
-        self.len += 1;
     }
 
     /// A job that is in this list has moved.
@@ -416,7 +444,6 @@ impl List {
             Some(next) => jobs.extra_mut(next).previous = previous,
             None => self.last = previous,
         }
-        self.len -= 1;
     }
 }
 
@@ -488,7 +515,7 @@ mod tests {
                 .filter(|job| *job != handles[leaver])
                 .collect();
             assert_eq!(seen, expected);
-            assert_eq!((list.len(), list.last), (0, None));
+            assert_eq!(list.last, None);
         }
     }
 
@@ -506,5 +533,25 @@ mod tests {
         jobs.clear_dirty(job);
         jobs.trim(job);
         assert_eq!(jobs.extras.len(), 0);
+    }
+
+    #[test]
+    fn jobs_that_are_dirty_again_and_again_take_no_memory_for_it() {
+        let (mut jobs, handles) = jobs(1000);
+        jobs.mark_dirty(handles[0]);
+        for _ in 0..3 {
+            for job in &handles[1..900] {
+                jobs.mark_dirty(*job);
+            }
+            for job in &handles[1..900] {
+                jobs.clear_dirty(*job);
+            }
+            assert!(jobs.dirty.memory() < 8 * 64, "{}", jobs.dirty.memory());
+        }
+        jobs.mark_dirty(handles[1]);
+        jobs.remove(handles[1]);
+        assert_eq!(jobs.dirty_count(), 1);
+        assert_eq!(jobs.take_dirty(), Some(handles[0]));
+        assert_eq!((jobs.take_dirty(), jobs.dirty_count()), (None, 0));
     }
 }

@@ -24,7 +24,7 @@
 //! # Where things are
 //!
 //! Data: `job` jobs · `tube`, `tube_list` tubes · `client` sessions · `handle` their numbers ·
-//! `order`, `tree`, `slab`, `ids` the data structures. None of these knows the queue.
+//! `order`, `tree`, `slab`, `ids`, `dirty` the data structures. None of these knows the queue.
 //!
 //! Operations: `apply` changes · `sessions` used and watched tubes · `reservations` · `waiting` and
 //! `wide` the choice of the next worker · `tubes` tubes and their pauses · `timer` timed events ·
@@ -33,6 +33,7 @@
 mod apply;
 mod client;
 mod departed;
+mod dirty;
 mod events;
 mod handle;
 mod ids;
@@ -471,11 +472,15 @@ impl Queue {
         })
     }
 
-    /// Takes the job whose changed counters have waited longest for a record. Log its
-    /// [`Queue::snapshot`] and report that with [`Queue::note_update`].
+    /// From now on no record is made of counters: there is no log.
+    pub fn record_no_counters(&mut self) {
+        self.jobs.record_no_counters();
+    }
+
+    /// Takes a job whose changed counters wait for a record, more or less the one that has waited
+    /// longest. Log its [`Queue::snapshot`] and report that with [`Queue::note_update`].
     pub fn next_dirty(&mut self) -> Option<JobId> {
-        let job = self.jobs.first_dirty()?;
-        self.jobs.clear_dirty(job);
+        let job = self.jobs.take_dirty()?;
         self.jobs.trim(job);
         Some(self.jobs[job].id)
     }

@@ -26,7 +26,7 @@ pub(super) struct ModelJob {
     /// Orders the buried jobs.
     pub(super) buried_at: u64,
     /// The order of jobs with unrecorded counters.
-    pub(super) dirty_since: Option<u64>,
+    pub(super) is_dirty: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -156,7 +156,7 @@ impl Model {
                     update_place: Place::NONE,
                     reserver: None,
                     buried_at: 0,
-                    dirty_since: None,
+                    is_dirty: false,
                 };
                 assert_eq!(self.jobs.insert(id, job), None);
             }
@@ -171,7 +171,7 @@ impl Model {
                 let job = self.jobs.get_mut(&id).unwrap();
                 applied.update_freed = Some(job.update_place).filter(|place| !place.is_none());
                 job.buried_at = turn;
-                let (reserver, update_place, dirty_since) = (None, place, None);
+                let (reserver, update_place, is_dirty) = (None, place, false);
                 let (tube, old) = (job.tube.clone(), job.clone());
                 *job = ModelJob {
                     tube,
@@ -182,7 +182,7 @@ impl Model {
                     counters,
                     reserver,
                     update_place,
-                    dirty_since,
+                    is_dirty,
                     ..old
                 };
             }
@@ -228,7 +228,7 @@ impl Model {
 
     pub(super) fn note_update(&mut self, id: JobId, place: Place) -> Option<Place> {
         let job = self.jobs.get_mut(&id).unwrap();
-        job.dirty_since = None;
+        job.is_dirty = false;
         Some(std::mem::replace(&mut job.update_place, place)).filter(|place| !place.is_none())
     }
 
@@ -271,7 +271,6 @@ impl Model {
     }
 
     pub(super) fn reserve(&mut self, client: ClientId, id: JobId, now: Time) {
-        let turn = self.next_turn();
         self.clients.get_mut(&client).unwrap().wait = None;
         let job = self.jobs.get_mut(&id).unwrap();
         assert_eq!(job.state, JobState::Ready);
@@ -279,7 +278,7 @@ impl Model {
         job.reserver = Some(client);
         job.deadline = now.plus_seconds(job.ttr);
         job.counters.reserves += 1;
-        job.dirty_since.get_or_insert(turn);
+        job.is_dirty = true;
     }
 
     pub(super) fn in_tube(&self, tube: &str, state: JobState) -> Vec<(JobId, &ModelJob)> {
@@ -310,16 +309,6 @@ impl Model {
             .into_iter()
             .min_by_key(|(_, job)| job.buried_at)
             .map(|(id, _)| id)
-    }
-
-    pub(super) fn first_dirty(&self) -> Option<JobId> {
-        let dirty = self
-            .jobs
-            .iter()
-            .filter(|(_, job)| job.dirty_since.is_some());
-        dirty
-            .min_by_key(|(_, job)| job.dirty_since)
-            .map(|(id, _)| *id)
     }
 
     fn first_reserved(&self, client: ClientId) -> Option<(Time, JobId)> {
@@ -486,12 +475,11 @@ impl Model {
                 ));
             }
             Some((_, Event::Client(client))) => {
-                let turn = self.next_turn();
                 let (_, id) = self.first_reserved(client).unwrap();
                 self.make_ready(id);
                 let job = self.jobs.get_mut(&id).unwrap();
                 job.counters.timeouts += 1;
-                job.dirty_since.get_or_insert(turn);
+                job.is_dirty = true;
                 self.timeouts += 1;
             }
         }

@@ -385,11 +385,14 @@ impl Run {
         }
     }
 
-    /// Records the counters of the job that has waited longest for that.
+    /// Records the counters of a job that waits for that.
     fn flush_dirty(&mut self) {
-        let expected = self.model.first_dirty();
-        assert_eq!(self.queue.next_dirty(), expected);
-        let Some(id) = expected else { return };
+        let Some(id) = self.queue.next_dirty() else {
+            let mut jobs = self.model.jobs.values();
+            assert!(jobs.all(|job| !job.is_dirty));
+            return;
+        };
+        assert!(self.model.jobs[&id].is_dirty);
         let change = self.queue.snapshot(id).unwrap();
         let place = self.record(change);
         assert_eq!(
@@ -503,11 +506,7 @@ impl Run {
         assert_eq!(stats.total_connections, self.created);
         assert_eq!(stats.total_jobs, self.queue.next_id().0 - 1);
         assert_eq!(stats.timeouts, model.timeouts);
-        let dirty = model
-            .jobs
-            .values()
-            .filter(|job| job.dirty_since.is_some())
-            .count();
+        let dirty = model.jobs.values().filter(|job| job.is_dirty).count();
         assert_eq!(self.queue.dirty_count(), dirty as u64);
     }
 
@@ -553,7 +552,7 @@ impl Run {
     }
 
     fn check_replay(&mut self) {
-        while self.model.first_dirty().is_some() {
+        while self.queue.dirty_count() > 0 {
             self.flush_dirty();
         }
         let mut replayed = Queue::new();
