@@ -5,14 +5,33 @@
 //! so that no other module parses digits. Nothing here allocates, except [`push_u64`] in its
 //! buffer.
 
-/// Every number of this many digits is below 2^64.
-const DIGITS_THAT_FIT: usize = 19;
+/// The digits of each number below 100, two for each.
+const PAIRS: [[u8; 2]; 100] = {
+    let mut pairs = [[0; 2]; 100];
+    let mut number = 0;
+    while number < 100 {
+        pairs[number] = [b'0' + (number / 10) as u8, b'0' + (number % 10) as u8];
+        number += 1;
+    }
+    pairs
+};
 
 /// Takes blanks and then digits from the front of `text`. `None`: no digit comes next, or the
 /// number does not fit; then it is unspecified how much was taken.
 pub(super) fn take_u64(text: &mut &[u8]) -> Option<u64> {
-    let blanks = count_while(text, |byte| byte == b' ');
-    take_digits(text, blanks)?
+    let mut rest = *text;
+    while let [b' ', after @ ..] = rest {
+        rest = after;
+    }
+    let (mut number, digits) = (0_u64, rest.len());
+    while let [digit @ b'0'..=b'9', after @ ..] = rest {
+        number = number
+            .checked_mul(10)?
+            .checked_add(u64::from(digit - b'0'))?;
+        rest = after;
+    }
+    *text = rest;
+    (rest.len() < digits).then_some(number)
 }
 
 /// [`take_u64`] for numbers below 2^32.
@@ -39,8 +58,10 @@ pub(super) fn c_unsigned_long(mut text: &[u8]) -> Option<u64> {
         .get(blanks)
         .copied()
         .filter(|byte| matches!(byte, b'+' | b'-'));
-    let prefix = blanks + usize::from(sign.is_some());
-    let magnitude = take_digits(&mut text, prefix)??;
+    text = &text[blanks + usize::from(sign.is_some())..];
+    // No blank may follow a sign.
+    let is_digit = text.first().is_some_and(u8::is_ascii_digit);
+    let magnitude = take_u64(&mut text).filter(|_| is_digit)?;
     Some(if sign == Some(b'-') {
         magnitude.wrapping_neg()
     } else {
@@ -53,37 +74,20 @@ pub(super) fn push_u64(out: &mut Vec<u8>, mut number: u64) {
     const DIGITS_MAX: usize = 20; // of 2^64 - 1
     let mut digits = [0; DIGITS_MAX];
     let mut start = DIGITS_MAX;
-    loop {
-        start -= 1;
-        digits[start] = b'0' + (number % 10) as u8;
-        number /= 10;
-        if number == 0 {
-            break;
-        }
+    while number >= 100 {
+        start -= 2;
+        digits[start..start + 2].copy_from_slice(&PAIRS[(number % 100) as usize]);
+        number /= 100;
     }
+    start -= 2;
+    digits[start..start + 2].copy_from_slice(&PAIRS[number as usize]);
+    start += usize::from(number < 10);
     out.extend_from_slice(&digits[start..]);
 }
 
 /// `isspace` in the C locale.
 fn is_c_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t'..=b'\r')
-}
-
-/// Takes `prefix` bytes, then every digit that follows. `None`: no digit follows; `Some(None)`: the
-/// number is 2^64 or more. Any number of leading zeros is allowed.
-fn take_digits(text: &mut &[u8], prefix: usize) -> Option<Option<u64>> {
-    let behind = &text[prefix..];
-    let (mut size, mut number) = (0, Some(0_u64));
-    while let Some(digit @ b'0'..=b'9') = behind.get(size) {
-        let digit = u64::from(digit - b'0');
-        number = match number {
-            Some(number) if size < DIGITS_THAT_FIT => Some(number * 10 + digit),
-            number => number.and_then(|number| number.checked_mul(10)?.checked_add(digit)),
-        };
-        size += 1;
-    }
-    *text = &behind[size..];
-    (size > 0).then_some(number)
 }
 
 fn count_while(bytes: &[u8], wanted: impl Fn(u8) -> bool) -> usize {
