@@ -25,6 +25,9 @@ pub(crate) struct Budget {
     pub(crate) no_way_at: Option<u64>,
     /// How often a compaction was over, or a segment was left for want of room.
     pub(super) ways_made: u64,
+    /// Bytes that records may still take without a look at the room there is, see
+    /// [`Log::grant_credit`](super::Log::grant_credit). 0 when anything else uses room.
+    pub(super) credit: u64,
 }
 
 impl Budget {

@@ -40,6 +40,7 @@ impl Log {
         self.budget.now_ns = wall_ns;
         self.write_zeros_ahead();
         if self.is_compacting() {
+            self.budget.credit = 0;
             let wait = self.is_congested().then_some(CONGESTION_WAIT);
             return self.go_on(index, wait, wall_ns);
         }
@@ -47,6 +48,7 @@ impl Log {
             return Ok(false);
         }
         if self.is_time_to_look() {
+            self.budget.credit = 0;
             self.look();
             self.prepare_space()?;
             self.note_room_to_delete();
@@ -72,6 +74,7 @@ impl Log {
     ) -> Result<bool, StoreError> {
         self.check()?;
         self.budget.now_ns = wall_ns;
+        self.budget.credit = 0;
         if self.is_holding() {
             return Ok(false);
         }

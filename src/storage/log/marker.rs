@@ -22,6 +22,7 @@ impl Log {
     /// lies: whichever page is lost, the other frame remains.
     pub(crate) fn mark(&mut self, kind: FrameKind, wall_ns: u64) -> Result<(), StoreError> {
         self.check()?;
+        self.budget.credit = 0;
         let (_, size) = self.marker();
         let is_room = match kind {
             FrameKind::Idle => self.find_room(size + FRAME_OVERHEAD_MAX as u64, Purpose::Put)?,

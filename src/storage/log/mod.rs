@@ -590,6 +590,7 @@ impl Log {
     /// Write the frame being built, which is about the log's own files: it is no entry of a replicated
     /// log, and nothing is held.
     pub(crate) fn write_own_frame(&mut self) -> Result<(), StoreError> {
+        self.budget.credit = 0;
         self.frame.set_stamp(self.stamps.own());
         self.write_frame_now()
     }
@@ -611,10 +612,13 @@ impl Log {
         let handle = self.active.handle;
         let file = self.files.get(handle);
         let at = file.entry.end;
-        let result = self.spares.write(&*file.file, bytes, at);
-        if let Err(error) = result {
-            let path = self.dir.join(self.files.get(handle).entry.file_name());
-            return Err(self.fail(StoreError::new("write to", &path, &error)));
+        match self.spares.write(&*file.file, bytes, at) {
+            Ok(false) => {}
+            Ok(true) => self.budget.credit = 0,
+            Err(error) => {
+                let path = self.dir.join(self.files.get(handle).entry.file_name());
+                return Err(self.fail(StoreError::new("write to", &path, &error)));
+            }
         }
         let end = at + bytes.len() as u32;
         self.files.set_end(handle, end);

@@ -28,6 +28,8 @@
 //! * A put is refused before anything is written. After the disk was full, it is asked again only
 //!   when something was freed, or after a tenth of a second.
 //! * The segment size grows with the log, so that the list of files stays short for every `-s`.
+//! * A look that finds much more room than a record needs grants credit: the next records draw on it,
+//!   and there is no look for each of them.
 
 use crate::ErrorClass;
 use crate::storage::error::StoreError;
@@ -53,6 +55,11 @@ const ALLOWANCE_DIVISOR: u64 = 16;
 const ALLOWANCE_MIN: u64 = 2 * SEGMENT_SIZE_MIN as u64;
 /// Bytes that deletes leave for the records of compaction, which frees room.
 const SWITCHES_SIZE: u64 = 4 << 10;
+
+/// Bytes of credit that one look grants, and what a record draws beside its size: its frame, and what
+/// its job needs later.
+const CREDIT: u64 = 16 << 10;
+const CREDIT_A_RECORD: u64 = FRAME_OVERHEAD_MAX as u64 + DELETE_SIZE + UPDATE_SIZE;
 
 /// Largest ratio of a segment to the one before it.
 const GROWTH: u32 = 4;
@@ -198,6 +205,9 @@ impl Log {
 
     /// True if compaction has to make way before the next record of this purpose.
     pub fn is_pressed(&self, purpose: Purpose) -> bool {
+        if self.budget.credit > 0 {
+            return false;
+        }
         let margin = u64::from(LAST_RESORT_SIZE).min(u64::from(self.active.capacity) / 8);
         self.aside() < self.floor(purpose) + margin
     }
@@ -212,6 +222,12 @@ impl Log {
     ) -> Result<bool, StoreError> {
         self.budget.now_ns = wall_ns;
         let need = size + FRAME_OVERHEAD_MAX as u64;
+        if let Some(left) = self.budget.credit.checked_sub(size + CREDIT_A_RECORD) {
+            debug_assert!(self.has_room_already(need, purpose), "credit without room");
+            self.budget.credit = left;
+            return Ok(true);
+        }
+        self.budget.credit = 0;
         if self.is_refused_for_others(need, purpose) {
             return Ok(false);
         }
@@ -223,7 +239,36 @@ impl Log {
             Purpose::Put | Purpose::Delete if has_room => self.note_room(purpose),
             _ => {}
         }
+        if has_room {
+            self.grant_credit(need);
+        }
         Ok(has_room)
+    }
+
+    /// Let the next records draw on what is there beyond a record of `need` bytes: each of them could
+    /// be a put, for which the most has to stay. A log that is replicated, or short of room, looks for
+    /// each record.
+    fn grant_credit(&mut self, need: u64) {
+        let is_short = self.budget.shortage.is_on() || self.budget.deletes.is_on();
+        if is_short || self.options.member {
+            return;
+        }
+        // A log of one file compares its frame with what is left, which the frame makes less.
+        let to_compact = need + 2 * CREDIT;
+        let (need, margin) = (need + CREDIT, u64::from(LAST_RESORT_SIZE));
+        // What compaction needs only grows with the open segment up to this size.
+        let open = self.files.get(self.active.handle).live() + to_compact;
+        let is_plain = open <= u64::from(self.segment_size_aim());
+        let is_ample = need <= self.left() && self.missing(need + margin, Purpose::Put) == 0;
+        if is_plain && is_ample && self.lacks_to_compact(to_compact) == 0 {
+            self.budget.credit = CREDIT;
+        }
+    }
+
+    /// Whether a look would find room at once.
+    fn has_room_already(&self, need: u64, purpose: Purpose) -> bool {
+        let can_compact = purpose != Purpose::Put || self.lacks_to_compact(need) == 0;
+        can_compact && self.has_segment_for(need) && self.missing(need, purpose) == 0
     }
 
     pub(in crate::storage) fn find_room(

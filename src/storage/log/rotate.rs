@@ -40,6 +40,7 @@ impl Log {
         wall_ns: u64,
     ) -> Result<bool, StoreError> {
         assert!(!self.is_holding(), "a segment ends with what is written");
+        self.budget.credit = 0;
         let need = size + FRAME_OVERHEAD_MAX as u64;
         let cost = self.segment_cost();
         let fits = |size: u32| need + cost <= u64::from(size);

@@ -328,17 +328,17 @@ impl Spares {
         }
     }
 
-    /// Write into space that was reserved.
-    pub(super) fn write(&mut self, file: &dyn File, bytes: &[u8], at: u32) -> io::Result<()> {
+    /// Write into space that was reserved. `true`: that took everything that was set aside.
+    pub(super) fn write(&mut self, file: &dyn File, bytes: &[u8], at: u32) -> io::Result<bool> {
         match write_all_at(file, bytes, at.into()) {
             // The disk is full although space was reserved: the storage copies on write. Nothing of this
             // write was acknowledged and no sync has failed, so it may be repeated after the space set
             // aside is freed.
             Err(error) if is_full(&error) => match self.release_all()? {
-                true => write_all_at(file, bytes, at.into()),
+                true => write_all_at(file, bytes, at.into()).map(|()| true),
                 false => Err(error),
             },
-            written => written,
+            written => written.map(|()| false),
         }
     }
 
