@@ -13,6 +13,7 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 const LIMITS: Limits = Limits {
     job_size_max: 65_535,
     memory_left: u64::MAX,
+    protocol: bsd::protocol::Protocol::Extended,
 };
 
 /// The size of the bodies, bytes.

@@ -80,7 +80,8 @@ impl Engine {
             | Command::StatsTube(_)
             | Command::ListTubes
             | Command::ListTubeUsed
-            | Command::ListTubesWatched => {
+            | Command::ListTubesWatched
+            | Command::Capabilities(_) => {
                 turn.engine.report(client, &command, now, turn.sink);
                 Ok(Flow::Next)
             }

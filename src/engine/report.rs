@@ -87,6 +87,11 @@ impl Engine {
                 write_tube_list(self.queue.watched(client), &mut document);
                 true
             }
+            Command::Capabilities(allowed) => {
+                self.count(Op::Capabilities);
+                write_tube_list(allowed.words(), &mut document);
+                true
+            }
             Command::ListTubeUsed => {
                 self.count(Op::ListTubeUsed);
                 let tube = self.queue.used_tube(client);

@@ -4,22 +4,31 @@
 //! once and keeps no state. Both share the grammar of a line, which is compared with a table of its
 //! own.
 
-use super::decode::{CRLF, LINE_SIZE_MAX};
-use super::{Decoder, Limits, Op, Refusal, Request, parse};
+use super::decode::{self, CRLF, LINE_SIZE_MAX, LONG_LINE_SIZE_MAX};
+use super::{Decoder, Limits, Op, Protocol, Refusal, Request, extended, parse};
 
-/// The limits under which `data` is decoded: roomy, tight for bodies, and short of memory.
-const LIMITS: [Limits; 3] = [
+/// The limits under which `data` is decoded: roomy, as beanstalkd and with extended commands, tight
+/// for bodies, and short of memory.
+const LIMITS: [Limits; 4] = [
     Limits {
         job_size_max: 65_535,
         memory_left: u64::MAX,
+        protocol: Protocol::Beanstalkd,
+    },
+    Limits {
+        job_size_max: 65_535,
+        memory_left: u64::MAX,
+        protocol: Protocol::Extended,
     },
     Limits {
         job_size_max: 10,
         memory_left: 10,
+        protocol: Protocol::Extended,
     },
     Limits {
         job_size_max: u32::MAX,
         memory_left: 300,
+        protocol: Protocol::Beanstalkd,
     },
 ];
 
@@ -111,9 +120,14 @@ impl Feed {
         let Limits {
             job_size_max,
             memory_left,
+            protocol,
         } = self.limits;
         let body = memory_left.min(job_size_max.into()) + CRLF.len() as u64;
-        LINE_SIZE_MAX.max(self.arrived.saturating_mul(4).min(body as usize))
+        let line = match protocol {
+            Protocol::Beanstalkd => LINE_SIZE_MAX,
+            Protocol::Extended => LONG_LINE_SIZE_MAX,
+        };
+        line.max(self.arrived.saturating_mul(4).min(body as usize))
     }
 }
 
@@ -140,11 +154,16 @@ impl Model {
     fn next(bytes: &[u8], limits: Limits) -> Option<(Request<'_>, &[u8])> {
         let end = bytes.windows(2).position(|pair| pair == CRLF)?;
         let (line, rest) = (&bytes[..end], &bytes[end + CRLF.len()..]);
-        if end + CRLF.len() > LINE_SIZE_MAX {
+        let is_extended = limits.protocol == Protocol::Extended;
+        let line_size_max = match is_extended && extended::may_be_long(line) {
+            true => LONG_LINE_SIZE_MAX,
+            false => LINE_SIZE_MAX,
+        };
+        if end + CRLF.len() > line_size_max {
             return Some((Request::refused(Refusal::BadFormat, None), rest));
         }
         let Some(put) = parse::put(line) else {
-            return Some((parse::line(line), rest));
+            return Some((decode::request(line, limits), rest));
         };
         let refused = |refusal| Request::refused(refusal, Some(Op::Put));
         let too_big = put.body_size > limits.job_size_max;
@@ -169,7 +188,7 @@ mod tests {
     use crate::random::Random;
 
     /// Parts of requests, and bytes that break them.
-    const FRAGMENTS: [&[u8]; 31] = [
+    const FRAGMENTS: [&[u8]; 32] = [
         b"\r\n",
         b"\r\n",
         b"\r\n",
@@ -199,6 +218,7 @@ mod tests {
         b"stats",
         b"quit",
         b"auth ",
+        b"capabilities",
         b"tube",
         &[b'x'; 222],
     ];

@@ -17,11 +17,14 @@
 
 use memchr::memchr;
 
+use super::extended;
 use super::parse::{self, PutLine};
-use super::{Command, Op, Refusal, Request};
+use super::{Command, Op, Protocol, Refusal, Request};
 
 /// The longest line of a command, its CR LF included, in bytes (beanstalkd's line buffer).
 pub(super) const LINE_SIZE_MAX: usize = 224;
+/// The same of an extended command with arguments.
+pub(super) const LONG_LINE_SIZE_MAX: usize = 1024;
 
 /// The end of a line, and of a body.
 pub(super) const CRLF: &[u8] = b"\r\n";
@@ -48,6 +51,8 @@ pub struct Limits {
     /// after a body. A `put` that announces more is skipped and refused with `OUT_OF_MEMORY`; so is
     /// one in progress whose next bytes no longer fit.
     pub memory_left: u64,
+    /// The commands that are known.
+    pub protocol: Protocol,
 }
 
 /// The meaning of the next byte.
@@ -163,8 +168,8 @@ impl Decoder {
         }
     }
 
-    /// Bytes of heap memory held for an incomplete request: at most 224, or four times the part of
-    /// a body that has arrived. The memory that the last request borrows counts until the next call
+    /// Bytes of heap memory held for an incomplete request: at most 224, for the line of an extended
+    /// command 1,024, or four times the part of a body that has arrived. The memory that the last request borrows counts until the next call
     /// of [`Decoder::decode`].
     #[must_use]
     pub fn held(&self) -> usize {
@@ -177,12 +182,53 @@ impl Decoder {
     }
 
     fn line<'a, 'i: 'a>(&'a mut self, input: &mut &'i [u8], limits: Limits) -> Option<Request<'a>> {
-        let room = LINE_SIZE_MAX - self.held.len();
+        let room = LINE_SIZE_MAX.saturating_sub(self.held.len());
         let window = &input[..input.len().min(room)];
         let last = self.held.last().copied().unwrap_or_default();
-        let Some(end) = line_end(last, window) else {
-            return self.unfinished_line(window.len() == room, input);
-        };
+        match line_end(last, window) {
+            Some(end) => self.ended_line(end, input, limits),
+            None if window.len() == room && self.may_be_long(input, limits) => {
+                self.long_command(input, limits)
+            }
+            None => self.unfinished_line(window.len() == room, input),
+        }
+    }
+
+    /// Looks for the end of the line of an extended command, which may have more bytes.
+    fn long_command<'a, 'i: 'a>(
+        &'a mut self,
+        input: &mut &'i [u8],
+        limits: Limits,
+    ) -> Option<Request<'a>> {
+        let room = LONG_LINE_SIZE_MAX - self.held.len();
+        let window = &input[..input.len().min(room)];
+        let last = self.held.last().copied().unwrap_or_default();
+        match line_end(last, window) {
+            Some(end) => self.ended_line(end, input, limits),
+            None => self.unfinished_line(window.len() == room, input),
+        }
+    }
+
+    /// Whether a line that is too long for beanstalkd, and goes on with `input`, begins as one of an
+    /// extended command.
+    fn may_be_long(&self, input: &[u8], limits: Limits) -> bool {
+        limits.protocol == Protocol::Extended
+            && extended::may_be_long(&self.head(extended::WORD_SIZE_MAX, input))
+    }
+
+    /// The first bytes of a line that goes on with `input`.
+    fn head(&self, size: usize, input: &[u8]) -> Vec<u8> {
+        let held = self.held.iter().chain(input).copied();
+        held.take(size).collect()
+    }
+
+    /// The line ends at `end` of the input.
+    fn ended_line<'a, 'i: 'a>(
+        &'a mut self,
+        end: usize,
+        input: &mut &'i [u8],
+        limits: Limits,
+    ) -> Option<Request<'a>> {
         let bytes = take(input, end);
         if self.held.is_empty() {
             self.whole_line(bytes, input, limits)
@@ -202,7 +248,7 @@ impl Decoder {
         let line = &bytes[..bytes.len() - CRLF.len()];
         match parse::put(line) {
             Some(put) => self.put(put, input, limits),
-            None => Some(parse::line(line)),
+            None => Some(request(line, limits)),
         }
     }
 
@@ -218,14 +264,13 @@ impl Decoder {
             return self.put(put, input, limits);
         }
         self.state = State::Lent;
-        Some(parse::line(&self.held[..size]))
+        Some(request(&self.held[..size], limits))
     }
 
     /// All of `input` belongs to an unfinished line.
     fn unfinished_line(&mut self, too_long: bool, input: &mut &[u8]) -> Option<Request<'static>> {
         if too_long {
-            let held = self.held.iter().chain(&**input).copied();
-            let head: Vec<u8> = held.take(parse::METHOD_SIZE_MAX).collect();
+            let head = self.head(parse::METHOD_SIZE_MAX, input);
             self.reset();
             if parse::begins_as_http(&head) {
                 take(input, input.len());
@@ -312,7 +357,11 @@ impl Decoder {
     /// Keeps a piece of a line, which is known to fit.
     fn hold_line(&mut self, bytes: &[u8]) {
         if bytes.len() > self.spare() {
-            let room = LINE_SIZE_MAX - self.held.len();
+            let max = match self.held.len() + bytes.len() > LINE_SIZE_MAX {
+                true => LONG_LINE_SIZE_MAX,
+                false => LINE_SIZE_MAX,
+            };
+            let room = max - self.held.len();
             self.held
                 .reserve_exact(self.growth(bytes.len(), room as u64));
         }
@@ -378,6 +427,28 @@ impl PutLine {
     }
 }
 
+/// Reads a line that is no `put`, without its CR LF. Extended commands are looked for last: those of
+/// beanstalkd do not wait for it.
+pub(super) fn request(line: &[u8], limits: Limits) -> Request<'_> {
+    let request = parse::line(line);
+    match is_unknown(&request) && limits.protocol == Protocol::Extended {
+        true => extended::request(line).unwrap_or(request),
+        false => request,
+    }
+}
+
+/// Whether beanstalkd knows no command of this line, or takes it for another one.
+fn is_unknown(request: &Request<'_>) -> bool {
+    use Refusal::{BadFormat, UnknownCommand};
+    matches!(
+        request,
+        Request::Refused {
+            refusal: UnknownCommand | BadFormat,
+            counted: None,
+        }
+    )
+}
+
 /// The index after the first CR LF in `bytes`; `last` is the byte before them.
 fn line_end(last: u8, bytes: &[u8]) -> Option<usize> {
     let before = |at: usize| if at == 0 { last } else { bytes[at - 1] };
@@ -401,408 +472,4 @@ fn at_most(limit: u64, count: usize) -> usize {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::any_bytes::Feed;
-    use super::*;
-    use crate::types::JobId;
-
-    const LIMITS: Limits = Limits {
-        job_size_max: 100,
-        memory_left: u64::MAX,
-    };
-
-    const BAD_FORMAT: Request<'_> = Request::refused(Refusal::BadFormat, None);
-
-    const DELETE: Request<'_> = Request::Command(Command::Delete(JobId(7)));
-
-    fn put(body: &[u8]) -> Request<'_> {
-        Request::Command(Command::Put {
-            tube: None,
-            pri: 1,
-            delay: 2,
-            ttr: 3,
-            body: body.into(),
-        })
-    }
-
-    fn put_refused(refusal: Refusal) -> Request<'static> {
-        Request::refused(refusal, Some(Op::Put))
-    }
-
-    /// Feeds `pieces` to a new decoder and compares the requests.
-    fn expect(limits: Limits, pieces: &[&[u8]], requests: &[Request<'_>]) {
-        let mut feed = Feed::new(limits);
-        pieces.iter().for_each(|piece| feed.piece(piece));
-        let expected: Vec<_> = requests
-            .iter()
-            .map(|request| format!("{request:?}"))
-            .collect();
-        let script = pieces.join(&b'|');
-        assert_eq!(feed.requests, expected, "{}", script.escape_ascii());
-    }
-
-    #[test]
-    fn g49_a_line_of_http_is_known_however_long_it_is_and_however_it_comes() {
-        const HTTP: Request<'_> = Request::refused(Refusal::Http, None);
-        let limits = LIMITS;
-        for line in ["GET / HTTP/1.1", "POST /a?b HTTP/1.0", "PUT x y HTTP/1.1 "] {
-            let line = format!("{line}\r\n");
-            expect(limits, &[line.as_bytes()], &[HTTP]);
-            let bytes: Vec<&[u8]> = line.as_bytes().chunks(1).collect();
-            expect(limits, &bytes, &[HTTP]);
-        }
-        let long = format!("DELETE /{}", "x".repeat(400));
-        expect(limits, &[long.as_bytes()], &[HTTP]);
-        for size in [1, 7, 8, 100, 223, 224] {
-            let (head, rest) = long.as_bytes().split_at(size);
-            expect(limits, &[head, rest], &[HTTP]);
-        }
-        for line in ["GET / HTTP/2", "GET", "get / HTTP/1.1", "GETS / HTTP/1.1"] {
-            let unknown = Request::refused(Refusal::UnknownCommand, None);
-            expect(limits, &[line.as_bytes(), b"\r\n"], &[unknown]);
-        }
-    }
-
-    /// One of everything, errors included, with the expected requests.
-    fn script() -> (Vec<u8>, Vec<Request<'static>>) {
-        let long = [&[b'x'; 300][..], b"\r\n"].concat();
-        let big = [b"put 1 2 3 101\r\n", &[b'\n'; 101][..], b"\r\n"].concat();
-        let parts: [(&[u8], Request<'_>); 13] = [
-            (b"delete 7\r\n", DELETE),
-            (b"put 1 2 3 5\r\nhello\r\n", put(b"hello")),
-            (b"put 1 2 3 0\r\n\r\n", put(b"")),
-            (b"put 1 2 3 4\r\n\r\n\r\n\r\n", put(b"\r\n\r\n")),
-            (b"\r\n", Request::refused(Refusal::UnknownCommand, None)),
-            (&long, BAD_FORMAT),
-            (
-                b"use tube\r\n",
-                Request::Command(Command::Use("tube".into())),
-            ),
-            (b"put 1 2 3 2\r\nabcd", put_refused(Refusal::ExpectedCrlf)),
-            (b"put 1 2 3 4 x\r\n", put_refused(Refusal::BadFormat)),
-            (&big, put_refused(Refusal::JobTooBig)),
-            (b"put 1 2 3\r\n", BAD_FORMAT),
-            (b"a lone \r or \n ends nothing\r\n", {
-                Request::refused(Refusal::UnknownCommand, None)
-            }),
-            (b"quit\r\n", Request::Quit),
-        ];
-        let (bytes, requests): (Vec<_>, Vec<_>) = parts.into_iter().unzip();
-        (bytes.concat(), requests)
-    }
-
-    #[test]
-    fn a_script_says_the_same_at_every_split_point() {
-        let (bytes, requests) = script();
-        for at in 0..=bytes.len() {
-            let (first, second) = bytes.split_at(at);
-            expect(LIMITS, &[first, second], &requests);
-        }
-        expect(LIMITS, &bytes.chunks(1).collect::<Vec<_>>(), &requests);
-    }
-
-    #[test]
-    fn a_lone_cr_does_not_end_a_line() {
-        expect(
-            LIMITS,
-            &[b"delete\r7\r\n"],
-            &[Request::refused(Refusal::UnknownCommand, None)],
-        );
-        expect(
-            LIMITS,
-            &[b"use a\r", b"\r\n", b"delete 7\r\n"],
-            &[BAD_FORMAT, DELETE],
-        );
-    }
-
-    #[test]
-    fn a_lone_lf_does_not_end_a_line() {
-        expect(
-            LIMITS,
-            &[b"\n", b"delete 7\n", b"\r\n", b"delete 7\r\n"],
-            &[Request::refused(Refusal::UnknownCommand, None), DELETE],
-        );
-    }
-
-    #[test]
-    fn a_line_has_at_most_224_bytes_with_its_crlf() {
-        for (size, refusal) in [(222, Refusal::UnknownCommand), (223, Refusal::BadFormat)] {
-            let line = [&vec![b'x'; size][..], b"\r\ndelete 7\r\n"].concat();
-            let requests = [Request::refused(refusal, None), DELETE];
-            for at in 0..line.len() {
-                expect(LIMITS, &[&line[..at], &line[at..]], &requests);
-            }
-        }
-    }
-
-    #[test]
-    fn an_overlong_line_is_refused_once_and_not_kept() {
-        let mut feed = Feed::new(LIMITS);
-        for _ in 0..100 {
-            feed.piece(&[b'x'; 1000]);
-        }
-        assert_eq!((feed.requests.len(), feed.decoder.held()), (0, 0));
-        feed.piece(b"\r");
-        feed.piece(b"\ndelete 7\r\n");
-        assert_eq!(
-            feed.requests,
-            [BAD_FORMAT, DELETE].map(|request| format!("{request:?}"))
-        );
-    }
-
-    #[test]
-    fn a_request_in_one_piece_is_not_copied() {
-        let bytes = b"put 1 2 3 5\r\nhello\r\nuse tube\r\n";
-        let mut input = &bytes[..];
-        let mut decoder = Decoder::default();
-        let Some(Request::Command(Command::Put { body, .. })) = decoder.decode(&mut input, LIMITS)
-        else {
-            panic!("no put");
-        };
-        assert!(std::ptr::eq(&*body, &bytes[13..18]));
-        let Some(Request::Command(Command::Use(tube))) = decoder.decode(&mut input, LIMITS) else {
-            panic!("no use");
-        };
-        assert!(std::ptr::eq(tube.as_bytes(), &bytes[24..28]));
-        assert_eq!(decoder.held(), 0);
-    }
-
-    #[test]
-    fn an_announced_body_takes_no_memory_before_it_arrives() {
-        let mut feed = Feed::new(Limits {
-            job_size_max: u32::MAX,
-            memory_left: u64::MAX,
-        });
-        feed.piece(b"put 1 2 3 4294967295\r\n");
-        assert_eq!(feed.decoder.held(), 0);
-        for _ in 0..1000 {
-            feed.piece(&[0; 100]);
-        }
-        assert!(feed.decoder.held() <= 400_000, "{}", feed.decoder.held());
-    }
-
-    #[test]
-    fn a_body_may_be_read_where_it_is_kept_and_not_a_byte_further() {
-        let mut decoder = Decoder::default();
-        assert!(decoder.body_buffer(1, LIMITS).is_none(), "a line is next");
-        let mut input = &b"put 1 2 3 50\r\n0123456789"[..];
-        assert_eq!(decoder.decode(&mut input, LIMITS), None);
-        assert!(decoder.body_buffer(31, LIMITS).is_none(), "10 have come");
-        assert!(decoder.held() <= 40);
-        let mut rest = vec![b'x'; 40];
-        rest.extend_from_slice(CRLF);
-        while !rest.is_empty() {
-            let body = decoder.body_buffer(7, LIMITS).expect("there are more");
-            let room = body.capacity() - body.len();
-            assert!((7..=rest.len()).contains(&room), "{room} of {}", rest.len());
-            body.extend(rest.drain(..7));
-            let missing = rest.len();
-            assert!(decoder.body_buffer(missing + 1, LIMITS).is_none());
-        }
-        let mut whole = b"0123456789".to_vec();
-        whole.resize(50, b'x');
-        assert_eq!(decoder.decode(&mut &[][..], LIMITS), Some(put(&whole)));
-        assert!(decoder.body_buffer(1, LIMITS).is_none(), "it is lent");
-    }
-
-    #[test]
-    fn the_end_of_a_request_frees_what_it_borrowed_and_keeps_a_request_that_is_complete() {
-        let mut decoder = Decoder::default();
-        let mut input = &b"put 1 2 3 50\r\n0123456789"[..];
-        assert_eq!(decoder.decode(&mut input, LIMITS), None);
-        let mut whole = b"0123456789".to_vec();
-        whole.resize(50, b'x');
-        let body = decoder.body_buffer(7, LIMITS).expect("there are more");
-        body.extend_from_slice(&whole[10..]);
-        body.extend_from_slice(CRLF);
-        decoder.end_request();
-        assert_eq!(decoder.decode(&mut &[][..], LIMITS), Some(put(&whole)));
-        assert!(decoder.held() > 50);
-        decoder.end_request();
-        assert_eq!(decoder.held(), 0);
-    }
-
-    #[test]
-    fn no_room_is_made_for_a_body_without_memory() {
-        let mut decoder = Decoder::default();
-        let mut input = &b"put 1 2 3 50\r\n0123456789"[..];
-        assert_eq!(decoder.decode(&mut input, LIMITS), None);
-        let none_left = Limits {
-            memory_left: 0,
-            ..LIMITS
-        };
-        assert!(decoder.body_buffer(30, none_left).is_none());
-        assert!(decoder.body_buffer(30, LIMITS).is_some());
-    }
-
-    #[test]
-    fn a_decoder_is_idle_and_empty_after_every_request() {
-        let (bytes, requests) = script();
-        let mut feed = Feed::new(LIMITS);
-        let mut seen = 0;
-        for byte in bytes {
-            feed.piece(&[byte]);
-            if feed.requests.len() > seen {
-                assert_eq!(feed.decoder.held(), 0);
-                seen += 1;
-            }
-        }
-        assert_eq!(seen, requests.len());
-    }
-
-    #[test]
-    fn a_body_may_be_as_large_as_the_limit() {
-        for (size, fits) in [(100, true), (101, false)] {
-            let body = vec![b'b'; size];
-            let head = format!("put 1 2 3 {size}\r\n");
-            let request = if fits {
-                put(&body)
-            } else {
-                put_refused(Refusal::JobTooBig)
-            };
-            expect(
-                LIMITS,
-                &[head.as_bytes(), &body, b"\r\ndelete 7\r\n"],
-                &[request, DELETE],
-            );
-        }
-    }
-
-    #[test]
-    fn a_body_too_big_weighs_more_than_trailing_bytes() {
-        let body = [b'b'; 101];
-        expect(
-            LIMITS,
-            &[b"put 1 2 3 101 x\r\n", &body, b"\r\ndelete 7\r\n"],
-            &[put_refused(Refusal::JobTooBig), DELETE],
-        );
-    }
-
-    #[test]
-    fn a_body_for_which_there_is_no_memory_is_skipped() {
-        for (memory_left, request) in [(5, put(b"hello")), (4, put_refused(Refusal::OutOfMemory))] {
-            let limits = Limits {
-                memory_left,
-                ..LIMITS
-            };
-            let bytes = b"put 1 2 3 5\r\nhello\r\ndelete 7\r\n";
-            for at in 0..=bytes.len() {
-                expect(
-                    limits,
-                    &[&bytes[..at], &bytes[at..]],
-                    &[request.clone(), DELETE],
-                );
-            }
-        }
-    }
-
-    #[test]
-    fn a_body_under_way_is_dropped_when_memory_runs_out() {
-        let mut decoder = Decoder::default();
-        let mut input = &b"put 1 2 3 50\r\n0123456789"[..];
-        assert_eq!(decoder.decode(&mut input, LIMITS), None);
-        assert!(decoder.held() >= 10);
-        let none_left = Limits {
-            memory_left: 0,
-            ..LIMITS
-        };
-        let mut input = &[b'x'; 30][..];
-        assert_eq!(decoder.decode(&mut input, none_left), None);
-        assert_eq!(decoder.held(), 0);
-        let mut input = &b"xxxxxxxxxx\r\ndelete 7\r\n"[..];
-        let refused = put_refused(Refusal::OutOfMemory);
-        assert_eq!(decoder.decode(&mut input, LIMITS), Some(refused));
-        assert_eq!(decoder.decode(&mut input, LIMITS), Some(DELETE));
-    }
-
-    #[test]
-    fn f24_a_body_under_way_can_be_let_go_of_and_its_put_is_refused() {
-        let mut decoder = Decoder::default();
-        assert!(!decoder.refuse_body(), "a line is next");
-        let mut input = &b"put 1 2 3 50\r\n0123456789"[..];
-        assert_eq!(decoder.decode(&mut input, LIMITS), None);
-        assert!(decoder.refuse_body());
-        assert_eq!(decoder.held(), 0);
-        let mut input = &[&[b'x'; 40][..], b"\r\ndelete 7\r\n"].concat()[..];
-        let refused = put_refused(Refusal::OutOfMemory);
-        assert_eq!(decoder.decode(&mut input, LIMITS), Some(refused));
-        assert_eq!(decoder.decode(&mut input, LIMITS), Some(DELETE));
-    }
-
-    /// Wherever the bytes are cut, and whichever parts of the body the caller has taken.
-    #[test]
-    fn g46_of_a_body_whose_beginning_was_set_aside_the_put_has_the_rest() {
-        let body = b"a\r\nbody\r\n";
-        let bytes = [&b"put 1 2 3 9\r\n"[..], body, b"\r\ndelete 7\r\n"].concat();
-        let mut begun_most = 0;
-        for (first, second) in
-            (0..bytes.len()).flat_map(|at| (at..bytes.len()).map(move |to| (at, to)))
-        {
-            let mut decoder = Decoder::default();
-            let mut aside = Vec::new();
-            let mut seen = Vec::new();
-            for piece in [&bytes[..first], &bytes[first..second], &bytes[second..]] {
-                let mut input = piece;
-                while let Some(request) = decoder.decode(&mut input, LIMITS) {
-                    match request {
-                        Request::Command(Command::Put { body, .. }) => {
-                            seen.push([&aside[..], &body].concat());
-                            begun_most = begun_most.max(aside.len());
-                            aside.clear();
-                        }
-                        other => assert_eq!(other, DELETE),
-                    }
-                }
-                if let Some(beginning) = decoder.beginning() {
-                    aside.extend_from_slice(beginning);
-                    decoder.set_aside();
-                    assert!(decoder.held() <= 1, "no more than a CR is left");
-                }
-                assert_eq!(decoder.begun(), aside.len());
-                assert_eq!(decoder.beginning().unwrap_or_default(), b"");
-            }
-            assert_eq!(seen, [body], "cut at {first} and {second}");
-        }
-        assert_eq!(begun_most, body.len());
-    }
-
-    #[test]
-    fn g46_a_body_that_was_set_aside_can_be_refused_and_nothing_of_it_is_left() {
-        for end in [&b"xxxx\r\n"[..], b"xxxxxx"] {
-            let mut decoder = Decoder::default();
-            assert_eq!(
-                decoder.decode(&mut &b"put 1 2 3 9\r\nabcde"[..], LIMITS),
-                None
-            );
-            decoder.set_aside();
-            assert_eq!((decoder.begun(), decoder.held()), (5, 0));
-            let refusal = match end.ends_with(CRLF) {
-                true => Refusal::OutOfMemory,
-                false => Refusal::ExpectedCrlf,
-            };
-            if refusal == Refusal::OutOfMemory {
-                assert!(decoder.refuse_body());
-            }
-            let mut input = &[end, b"delete 7\r\n"].concat()[..];
-            assert_eq!(
-                decoder.decode(&mut input, LIMITS),
-                Some(put_refused(refusal))
-            );
-            assert_eq!(decoder.begun(), 0);
-            assert_eq!(decoder.decode(&mut input, LIMITS), Some(DELETE));
-        }
-    }
-
-    #[test]
-    fn after_a_missing_crlf_nothing_more_is_skipped() {
-        expect(
-            LIMITS,
-            &[b"put 1 2 3 2\r\nabc\r\n\r\ndelete 7\r\n"],
-            &[
-                put_refused(Refusal::ExpectedCrlf),
-                Request::refused(Refusal::UnknownCommand, None),
-                DELETE,
-            ],
-        );
-    }
-}
+mod tests;

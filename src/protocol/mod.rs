@@ -5,6 +5,7 @@
 //! | `request` | the vocabulary: [`Command`], [`Refusal`], [`Reply`] |
 //! | `decode` | where a request ends, however its bytes arrive: [`Decoder`] |
 //! | `parse` | what one line says |
+//! | `extended` | what one line says that beanstalkd does not know |
 //! | `encode` | the bytes of a reply: [`encode()`] |
 //! | `yaml` | the documents of `stats` and the lists |
 //! | `number` | decimal digits, both ways |
@@ -14,6 +15,7 @@
 
 mod decode;
 mod encode;
+mod extended;
 mod number;
 mod parse;
 mod request;
@@ -24,5 +26,5 @@ pub mod any_bytes;
 
 pub use decode::{Decoder, Limits};
 pub use encode::{encode, encode_body_begin, encode_document_begin, encode_document_end};
-pub use request::{Command, Op, Refusal, Reply, Request, Shown};
+pub use request::{Capabilities, Command, Op, Protocol, Refusal, Reply, Request, Shown};
 pub use yaml::{JobStats, ServerStats, TubeStats, write_listed_tube, write_tube_list};

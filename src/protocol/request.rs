@@ -33,12 +33,51 @@ pub enum Op {
     ListTubeUsed,
     ListTubesWatched,
     PauseTube,
+    Capabilities,
     Quit,
 }
 
 impl Op {
     /// The number of operations: the length of an array indexed by `op as usize`.
     pub const COUNT: usize = Op::Quit as usize + 1;
+}
+
+/// The commands that clients may be given to use, and who speaks to them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Protocol {
+    /// beanstalkd's commands and `auth`. Every other line is answered as by beanstalkd.
+    Beanstalkd,
+    /// The extended commands, too.
+    #[default]
+    Extended,
+}
+
+/// The extended commands that a client may use. A client asks for them before it sends one of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Capabilities(u16);
+
+impl Capabilities {
+    /// The extended commands and their words, in the order of the document.
+    pub const COMMANDS: [(&'static str, Op); 1] = [("capabilities", Op::Capabilities)];
+
+    /// All of them.
+    pub const ALL: Capabilities = Capabilities((1 << Capabilities::COMMANDS.len()) - 1);
+
+    /// Leaves out those that are not allowed.
+    pub fn retain(&mut self, is_allowed: impl Fn(Op) -> bool) {
+        for (at, (_, op)) in Capabilities::COMMANDS.into_iter().enumerate() {
+            if !is_allowed(op) {
+                self.0 &= !(1 << at);
+            }
+        }
+    }
+
+    /// Their words, in order.
+    pub fn words(self) -> impl Iterator<Item = &'static str> {
+        let all = Capabilities::COMMANDS.into_iter().enumerate();
+        all.filter(move |(at, _)| self.0 >> at & 1 == 1)
+            .map(|(_, (word, _))| word)
+    }
 }
 
 /// A command, from whichever door it comes. One of the protocol borrows names and body from the bytes
@@ -132,7 +171,12 @@ pub enum Command<'a> {
         /// Seconds.
         delay: u32,
     },
+    /// `capabilities`, with those that the client may use: all, until its token was looked at.
+    Capabilities(Capabilities),
 }
+
+/// There are as many of them as requests under way in a batch, and each is moved several times.
+const _: () = assert!(size_of::<Command<'_>>() <= 64);
 
 impl Command<'_> {
     /// The tube that it names.

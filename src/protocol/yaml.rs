@@ -218,8 +218,8 @@ pub fn write_listed_tube(name: &str, out: &mut Vec<u8>) {
 }
 
 /// The counters that `stats` shows, in its order: beanstalkd has none for `reserve-job`,
-/// `kick-job` and `quit`.
-const COMMAND_KEYS: [(&str, Op); Op::COUNT - 3] = [
+/// `kick-job` and `quit`, nor for the extended commands.
+const COMMAND_KEYS: [(&str, Op); 22] = [
     ("cmd-put", Op::Put),
     ("cmd-peek", Op::Peek),
     ("cmd-peek-ready", Op::PeekReady),

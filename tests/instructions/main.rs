@@ -135,6 +135,7 @@ impl Bench {
         let limits = Limits {
             job_size_max: 65_535,
             memory_left: u64::MAX,
+            protocol: bsd::protocol::Protocol::Extended,
         };
         self.now.mono.0 += TURN_NS as i64;
         self.now.wall_ns += TURN_NS;

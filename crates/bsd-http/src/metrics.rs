@@ -670,6 +670,7 @@ const COMMANDS: [(&str, Op); Op::COUNT] = [
     ("list-tube-used", Op::ListTubeUsed),
     ("list-tubes-watched", Op::ListTubesWatched),
     ("pause-tube", Op::PauseTube),
+    ("capabilities", Op::Capabilities),
     ("quit", Op::Quit),
 ];
 

@@ -239,6 +239,7 @@ mod tests {
     const LIMITS: Limits = Limits {
         job_size_max: 1 << 20,
         memory_left: u64::MAX,
+        protocol: bsd::protocol::Protocol::Extended,
     };
 
     /// A connection and its client.

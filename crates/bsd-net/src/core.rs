@@ -17,7 +17,7 @@ use super::schedule::Room;
 use bsd::clock::Clock;
 use bsd::door::Desk;
 use bsd::engine::{Engine, Flow, ReplySink};
-use bsd::protocol::{Command, Limits, Refusal, Reply, Request};
+use bsd::protocol::{Command, Limits, Protocol, Refusal, Reply, Request};
 use bsd::storage::{Log, StoreError};
 use bsd::types::{ClientId, Now, Position, SECOND_NS, Ticket, Time};
 
@@ -76,6 +76,8 @@ pub(super) struct Core {
     holders: StalledClients,
     /// Who may do what, if tokens are asked for.
     pub(super) auth: Option<Auth>,
+    /// The commands that clients may use.
+    pub(super) protocol: Protocol,
     bounds: Bounds,
     requests_left: usize,
     bytes_left: usize,
@@ -123,6 +125,7 @@ impl Core {
             input_held: 0,
             holders: StalledClients::default(),
             auth: None,
+            protocol: Protocol::default(),
             bounds,
             requests_left: 0,
             bytes_left: 0,
@@ -262,7 +265,7 @@ impl Core {
             }
             let limits = self.limits(&connection.pass);
             let begun = connection.decoder.begun();
-            let Some(request) = connection.decoder.decode(&mut rest, limits) else {
+            let Some(mut request) = connection.decoder.decode(&mut rest, limits) else {
                 taken = input.len();
                 break;
             };
@@ -305,7 +308,7 @@ impl Core {
             }
             if !connection
                 .pass
-                .allows(&request, client, self.engine.queue())
+                .allows(&mut request, client, self.engine.queue())
             {
                 self.engine.forget_begun(client);
                 // It may tell that a job is there: not before the job is durable.
@@ -356,17 +359,19 @@ impl Core {
         self.engine.half_closed(client, self.now, &mut replies);
     }
 
-    /// Anyone who has not shown the token that it needs brings no bodies.
+    /// Anyone who has not shown the token that it needs brings no bodies, and no long lines.
     fn limits(&self, pass: &Pass) -> Limits {
         if pass.is_asked() {
             return Limits {
                 job_size_max: 0,
                 memory_left: 0,
+                protocol: Protocol::Beanstalkd,
             };
         }
         Limits {
             job_size_max: self.engine.job_size_max(),
             memory_left: self.engine.memory_left(),
+            protocol: self.protocol,
         }
     }
 

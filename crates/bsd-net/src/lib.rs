@@ -100,6 +100,7 @@ use bsd::ErrorClass;
 use bsd::clock::Clock;
 use bsd::door::{self, Door};
 use bsd::engine::Engine;
+use bsd::protocol::Protocol;
 use bsd::storage::StoreError;
 use bsd::types::{ClientId, Ticket, Time};
 use bsd_cluster::replica::ReplicaError;
@@ -221,6 +222,13 @@ impl Server {
     #[must_use]
     pub fn door(&self) -> Door {
         self.door.clone()
+    }
+
+    /// Take these commands; without this call the extended ones, too.
+    #[must_use]
+    pub fn speaking(mut self, protocol: Protocol) -> Server {
+        self.core.protocol = protocol;
+        self
     }
 
     /// From [`Server::run`] on, tell this manager when the server is ready, alive and stopping.

@@ -16,6 +16,7 @@ use std::time::Duration;
 use clap::{ArgAction, CommandFactory, FromArgMatches, Parser};
 
 pub use self::exit::{EXIT_OK, exit_code, is_tried_again};
+use bsd::protocol::Protocol;
 use bsd::storage::SyncPolicy;
 use bsd::storage::format::LogId;
 use bsd::storage::{SEGMENT_SIZE_DEFAULT, SEGMENT_SIZE_MAX, SEGMENT_SIZE_MIN};
@@ -154,6 +155,11 @@ struct Args {
     /// listeners that begin with proxy:
     #[arg(long, value_name = "CIDR", value_delimiter = ',')]
     proxy_from: Vec<Network>,
+
+    /// Take the commands of WHICH: beanstalkd, or extended, which has more; a client that does not
+    /// send one of them is served alike
+    #[arg(long, value_name = "WHICH", default_value = "extended", value_parser = parse_protocol)]
+    protocol: Protocol,
 
     #[command(flatten)]
     tls: TlsArgs,
@@ -325,6 +331,8 @@ pub struct Config {
     pub auth_file: Option<PathBuf>,
     /// Only make a token.
     pub new_token: Option<Scope>,
+    /// The commands that clients may use.
+    pub protocol: Protocol,
     /// The files of TLS; `None`: no listener needs them.
     pub tls: Option<TlsFiles>,
     /// Settings of HTTP; `None`: HTTP is off.
@@ -424,6 +432,7 @@ impl Config {
             proxy_from: proxy_from(&args, &listen)?,
             auth_file: args.auth_file.clone(),
             new_token: args.new_token.clone(),
+            protocol: args.protocol,
             tls: tls(&args, &listen)?,
             listen,
             listen_is_explicit: !args.listen.is_empty(),
@@ -596,6 +605,14 @@ fn parse_milliseconds(text: &str) -> Result<u32, UsageError> {
             Err(format!("the number of milliseconds has no unit: -f {ms}").into())
         }
         _ => Err("a whole number of milliseconds is expected, such as -f 50".into()),
+    }
+}
+
+fn parse_protocol(text: &str) -> Result<Protocol, UsageError> {
+    match text {
+        "beanstalkd" => Ok(Protocol::Beanstalkd),
+        "extended" => Ok(Protocol::Extended),
+        _ => Err("it is beanstalkd or extended".into()),
     }
 }
 

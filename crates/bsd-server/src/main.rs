@@ -238,6 +238,7 @@ fn serve(config: &Config, lines: &Lines) -> Result<(), Failure> {
     let server = Server::new(reactor, engine, listeners, bounds, clock)
         .map_err(|error| Failure::cannot("serve", error))?
         .guarded_by(gate)
+        .speaking(config.protocol)
         .managed_by(manager)
         .showing(pulse);
     let server = seat_member(server, member);

@@ -2,7 +2,7 @@
 //!
 //! | a command asks for | roles that have it |
 //! |---|---|
-//! | nothing: `quit`, `use`, `stats`, `list-tube-used`, `list-tubes-watched` | all of them |
+//! | nothing: `quit`, `use`, `stats`, `list-tube-used`, `list-tubes-watched`, `capabilities` | all of them |
 //! | [`Right::Put`]: `put` | `all`, `put` |
 //! | [`Right::Work`]: `watch`, `ignore`, `reserve…`, `delete`, `release`, `bury`, `touch`, `kick…` | `all`, `work` |
 //! | [`Right::Read`]: `peek…`, `stats-job`, `stats-tube`, `list-tubes` | `all`, `work`, `read` |
@@ -20,7 +20,7 @@ use std::fmt;
 use crate::pattern::Pattern;
 use crate::secrets;
 use bsd::UsageError;
-use bsd::protocol::Command;
+use bsd::protocol::{Capabilities, Command, Op};
 use bsd::queue::Queue;
 use bsd::types::{ClientId, JobId, shown_name};
 
@@ -203,6 +203,12 @@ impl Scope {
                 .as_ref()
                 .is_none_or(|tubes| covers(tubes, about, client, queue, is_clear))
     }
+
+    /// Leave out the extended commands that the role does not have. Which tubes it is for makes no
+    /// difference: the tube of such a command may be one of them.
+    pub(super) fn narrow(&self, capabilities: &mut Capabilities) {
+        capabilities.retain(|op| self.role.has(extended(op)));
+    }
 }
 
 fn covers(
@@ -257,13 +263,21 @@ fn asked<'a>(command: &'a Command<'_>) -> (Right, About<'a>) {
         C::ListTubes => (Right::Read, About::AllTubes),
         C::PauseTube { .. } => (Right::All, tube),
         C::Stats | C::ListTubeUsed | C::ListTubesWatched => (Right::None, About::Nothing),
+        C::Capabilities(_) => (extended(Op::Capabilities), About::Nothing),
+    }
+}
+
+/// The right that an extended command needs.
+fn extended(op: Op) -> Right {
+    match op {
+        Op::Capabilities => Right::None,
+        _ => Right::All,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bsd::protocol::Op;
     use bsd::types::Time;
 
     fn scope(text: &str) -> Scope {

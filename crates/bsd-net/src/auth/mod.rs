@@ -25,7 +25,7 @@ pub use self::tokens::Tokens;
 use super::bounds::StalledClients;
 use crate::secrets;
 use bsd::SetupError;
-use bsd::protocol::Request;
+use bsd::protocol::{Command, Request};
 use bsd::queue::Queue;
 use bsd::types::{ClientId, Time};
 
@@ -62,16 +62,20 @@ impl Pass {
     }
 
     /// Whether the request may be run now. To one that is no command the answer is the same for
-    /// everyone who has come in.
+    /// everyone who has come in. `capabilities` is left with those that the token allows.
     pub(super) fn allows(
         &mut self,
-        request: &Request<'_>,
+        request: &mut Request<'_>,
         client: ClientId,
         queue: &Queue,
     ) -> bool {
         match (self, request) {
             (Pass::Open, _) => true,
             (Pass::Asked, _) => false,
+            (Pass::Shown(grant, _), Request::Command(Command::Capabilities(capabilities))) => {
+                grant.scope.narrow(capabilities);
+                true
+            }
             (Pass::Shown(grant, is_clear), Request::Command(command)) => {
                 grant.scope.allows(command, client, queue, is_clear)
             }

@@ -47,6 +47,17 @@ fn no_flag_at_all_is_durable_on_loopback() {
 }
 
 #[test]
+fn the_extended_commands_are_there_unless_they_are_switched_off() {
+    assert_eq!(config("").protocol, Protocol::Extended);
+    assert_eq!(config("--protocol extended").protocol, Protocol::Extended);
+    let line = "--protocol extended --protocol beanstalkd";
+    assert_eq!(config(line).protocol, Protocol::Beanstalkd);
+    assert!(parse("--protocol redis").is_err());
+    let unit = Config::parse(["beanstalkd"]).unwrap();
+    assert_eq!(unit.protocol, Protocol::Extended);
+}
+
+#[test]
 fn beanstalkds_log_is_imported_only_when_asked_for() {
     assert!(!config("-b d").import);
     assert!(config("-b d --import").import);
