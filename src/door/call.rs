@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::protocol::{Command, Reply};
+use crate::protocol::{Command, PutWith, Reply};
 use crate::storage::StoreError;
 use crate::types::{JobId, is_tube_name};
 
@@ -158,13 +158,30 @@ pub fn put(tube: &str, body: impl Into<Vec<u8>>, options: PutOptions) -> Command
     }
 }
 
+/// The command that puts a job into a tube which is ready at this Unix time, in seconds.
+pub(crate) fn put_at(
+    tube: &str,
+    body: impl Into<Vec<u8>>,
+    options: PutOptions,
+    at: u32,
+) -> Command<'static> {
+    let PutOptions { pri, ttr, .. } = options;
+    Command::PutWith(Box::new(PutWith {
+        tube: Some(tube.to_owned().into()),
+        pri,
+        delay: 0,
+        ttr: ttr.max(1),
+        at: Some(at),
+        body: Cow::Owned(body.into()),
+    }))
+}
+
 /// Check what the decoder of the protocol would refuse.
 pub(super) fn check(command: &Command<'_>, job_size_max: u32) -> Result<(), JobError> {
-    if let Command::Put { body, .. } = command
-        && body.len() > job_size_max as usize
-    {
+    let size = body_size(command);
+    if size > job_size_max as usize {
         return Err(JobError::TooBig {
-            size: body.len(),
+            size,
             size_max: job_size_max,
         });
     }
@@ -174,13 +191,18 @@ pub(super) fn check(command: &Command<'_>, job_size_max: u32) -> Result<(), JobE
     }
 }
 
+/// Bytes of the body that a command puts.
+fn body_size(command: &Command<'_>) -> usize {
+    match command {
+        Command::Put { body, .. } => body.len(),
+        Command::PutWith(put) => put.body.len(),
+        _ => 0,
+    }
+}
+
 /// Bytes that a command takes.
 pub(super) fn size_of_command(command: &Command<'_>) -> usize {
-    let body = match command {
-        Command::Put { body, .. } => body.len(),
-        _ => 0,
-    };
-    size_of::<Command<'_>>() + body + command.tube().map_or(0, str::len)
+    size_of::<Command<'_>>() + body_size(command) + command.tube().map_or(0, str::len)
 }
 
 /// The result of a command.

@@ -33,10 +33,11 @@ impl Engine {
                 if let Some(op) = counted {
                     self.count(op);
                 }
-                if counted == Some(Op::Put) && refusal == Refusal::ExpectedCrlf {
+                let is_put = matches!(counted, Some(Op::Put | Op::PutWith));
+                if is_put && refusal == Refusal::ExpectedCrlf {
                     self.queue.set_producer(client);
                 }
-                if counted == Some(Op::Put) && refusal == Refusal::OutOfMemory {
+                if is_put && refusal == Refusal::OutOfMemory {
                     // The reader of the request refused it by what is left. Of its size no more is
                     // known than that it may have been as large as any.
                     self.has_memory_for(self.job_size_max.into(), now);
@@ -58,7 +59,11 @@ impl Engine {
                 delay,
                 ttr,
                 body,
-            } => turn.put(tube.as_deref(), (*pri, *delay, *ttr), (begun, body)),
+            } => {
+                let tube = tube.as_deref();
+                turn.put(Op::Put, tube, (*pri, *delay, *ttr), (begun, body))
+            }
+            Command::PutWith(put) => turn.put_with(put, begun),
             Command::Reserve { timeout, op } => turn.reserve(*timeout, *op),
             Command::ReserveJob(id) => turn.reserve_job(*id),
             Command::Delete(id) => turn.delete(*id),
@@ -437,15 +442,15 @@ impl Engine {
 }
 
 /// One command of one client.
-struct Turn<'a> {
-    engine: &'a mut Engine,
-    client: ClientId,
-    now: Now,
-    sink: &'a mut dyn ReplySink,
+pub(super) struct Turn<'a> {
+    pub(super) engine: &'a mut Engine,
+    pub(super) client: ClientId,
+    pub(super) now: Now,
+    pub(super) sink: &'a mut dyn ReplySink,
 }
 
 impl Turn<'_> {
-    fn reply(&mut self, reply: Reply<'_>) -> Result<Flow, StoreError> {
+    pub(super) fn reply(&mut self, reply: Reply<'_>) -> Result<Flow, StoreError> {
         let after = self.engine.after();
         self.sink.reply(self.client, after, reply);
         Ok(Flow::Next)
@@ -465,17 +470,18 @@ impl Turn<'_> {
         Ok(Flow::Next)
     }
 
-    /// A new job in this tube, or in the one that the client uses. Of its body `rest` comes behind what
+    /// A new job in this tube, or in the one that the client uses, for `put` or `put-with`. Of its body `rest` comes behind what
     /// was begun.
-    fn put(
+    pub(super) fn put(
         &mut self,
+        op: Op,
         tube: Option<&str>,
         (pri, delay, ttr): (u32, u32, u32),
         (begun, rest): (Option<&Begun>, &[u8]),
     ) -> Result<Flow, StoreError> {
         let body_size = begun.map_or(0, Begun::size) + rest.len();
         let engine = &mut *self.engine;
-        engine.count(Op::Put);
+        engine.count(op);
         engine.queue.set_producer(self.client);
         if engine.draining {
             return self.reply(Reply::Draining);

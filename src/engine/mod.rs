@@ -12,6 +12,7 @@
 //! | where | what |
 //! |---|---|
 //! | `commands` | what each command does |
+//! | `extended` | what do the extended commands do? |
 //! | `alter` | what may be changed of a job beside the commands |
 //! | `store` | where bodies and changes are kept: the log, or memory alone |
 //! | `large` | how are large bodies given out? |
@@ -29,6 +30,7 @@
 mod alter;
 mod commands;
 mod events;
+mod extended;
 mod figures;
 mod incoming;
 mod kick;

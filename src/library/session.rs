@@ -63,6 +63,24 @@ impl Session {
         self.0.run_as(put, |answer, _| inserted(answer))
     }
 
+    /// Put a job into `tube` that is ready at this Unix time, in seconds; [`PutOptions::delay`] has no
+    /// effect. A time that is past is now. The time becomes a delay when the job is put, rounded up to
+    /// a second: a clock that is set later does not change it. Durable when its id is given, as the
+    /// policy says.
+    ///
+    /// # Errors
+    /// [`JobError::BadTubeName`], [`JobError::TooBig`], [`JobError::OutOfSpace`].
+    pub fn put_at(
+        &self,
+        tube: &str,
+        body: impl Into<Vec<u8>>,
+        options: PutOptions,
+        at: u32,
+    ) -> Pending<JobId> {
+        let put = door::put_at(tube, body, options, at);
+        self.0.run_as(put, |answer, _| inserted(answer))
+    }
+
     /// Put many jobs into `tube`, in order, with one write and one sync, unless they take longer
     /// than a turn of the engine. Each has its own result. All are durable when the results are
     /// given, as the policy says; after a crash before that the first of them may be there.

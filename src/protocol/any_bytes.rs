@@ -5,7 +5,8 @@
 //! own.
 
 use super::decode::{self, CRLF, LINE_SIZE_MAX, LONG_LINE_SIZE_MAX};
-use super::{Decoder, Limits, Op, Protocol, Refusal, Request, extended, parse};
+use super::extended::{self, Announced};
+use super::{Decoder, Limits, Op, Protocol, Refusal, Request, parse};
 
 /// The limits under which `data` is decoded: roomy, as beanstalkd and with extended commands, tight
 /// for bodies, and short of memory.
@@ -163,7 +164,10 @@ impl Model {
             return Some((Request::refused(Refusal::BadFormat, None), rest));
         }
         let Some(put) = parse::put(line) else {
-            return Some((decode::request(line, limits), rest));
+            return match extended::announced(line).filter(|_| is_extended) {
+                Some(announced) => Model::announced(announced, rest, limits),
+                None => Some((decode::request(line, limits), rest)),
+            };
         };
         let refused = |refusal| Request::refused(refusal, Some(Op::Put));
         let too_big = put.body_size > limits.job_size_max;
@@ -180,6 +184,27 @@ impl Model {
         };
         Some((request, rest))
     }
+
+    fn announced(
+        announced: Announced,
+        rest: &[u8],
+        limits: Limits,
+    ) -> Option<(Request<'_>, &[u8])> {
+        let Announced {
+            op,
+            body_size,
+            head,
+        } = announced;
+        let (body, rest) = rest.split_at_checked(body_size as usize + CRLF.len())?;
+        let refused = |refusal| Request::refused(refusal, Some(op));
+        let request = match head {
+            _ if body_size > limits.job_size_max => refused(Refusal::JobTooBig),
+            None => refused(Refusal::BadFormat),
+            _ if u64::from(body_size) > limits.memory_left => refused(Refusal::OutOfMemory),
+            Some(head) => head.with(body),
+        };
+        Some((request, rest))
+    }
 }
 
 #[cfg(test)]
@@ -188,7 +213,7 @@ mod tests {
     use crate::random::Random;
 
     /// Parts of requests, and bytes that break them.
-    const FRAGMENTS: [&[u8]; 32] = [
+    const FRAGMENTS: [&[u8]; 38] = [
         b"\r\n",
         b"\r\n",
         b"\r\n",
@@ -219,6 +244,12 @@ mod tests {
         b"quit",
         b"auth ",
         b"capabilities",
+        b"put-with ",
+        b"put-with 0 0 1 3 tube=a\r\nabc\r\n",
+        b"put-with 1 0 3 4",
+        b" tube=",
+        b" at=1",
+        &[b'8'; 300],
         b"tube",
         &[b'x'; 222],
     ];

@@ -17,7 +17,7 @@
 
 use memchr::memchr;
 
-use super::extended;
+use super::extended::{self, Announced, Head};
 use super::parse::{self, PutLine};
 use super::{Command, Op, Protocol, Refusal, Request};
 
@@ -37,6 +37,8 @@ pub struct Decoder {
     /// The beginning of the line or the body that `state` waits for; after a request that arrived
     /// in pieces, the bytes that this request borrows.
     held: Vec<u8>,
+    /// What the line of an extended command said, of which the body is to come.
+    head: Option<Head>,
 }
 
 /// There may be ten thousand of them.
@@ -65,8 +67,8 @@ enum State {
     LongLine { last: u8 },
     /// The body that this line announced, or the CR LF after it. The caller has `begun` bytes of it.
     Body { put: PutLine, begun: u32 },
-    /// A body that will be refused; `left` bytes of it are still to come.
-    Skip { left: u64, refusal: Refusal },
+    /// A body that will be refused; `left` bytes of it are still to come. The operation counts.
+    Skip { left: u64, refusal: Refusal, op: Op },
     /// Nothing yet: the last request borrows `held`, which the next call frees.
     Lent,
 }
@@ -85,7 +87,7 @@ impl Decoder {
             State::Line => self.line(input, limits),
             State::LongLine { last } => self.long_line(last, input),
             State::Body { put, begun } => self.body(put, begun, input, limits),
-            State::Skip { left, refusal } => self.skip(left, refusal, input),
+            State::Skip { left, refusal, op } => self.skip(left, (refusal, op), input),
             State::Lent => {
                 self.end_request();
                 self.line(input, limits)
@@ -121,10 +123,12 @@ impl Decoder {
         let Some(left) = self.missing() else {
             return false;
         };
+        let op = self.op();
         self.reset();
         self.state = State::Skip {
             left,
             refusal: Refusal::OutOfMemory,
+            op,
         };
         true
     }
@@ -177,8 +181,12 @@ impl Decoder {
     }
 
     fn reset(&mut self) {
-        self.state = State::Line;
-        self.held = Vec::new();
+        *self = Decoder::default();
+    }
+
+    /// The command whose body is being received.
+    fn op(&self) -> Op {
+        self.head.as_ref().map_or(Op::Put, Head::op)
     }
 
     fn line<'a, 'i: 'a>(&'a mut self, input: &mut &'i [u8], limits: Limits) -> Option<Request<'a>> {
@@ -246,9 +254,16 @@ impl Decoder {
         limits: Limits,
     ) -> Option<Request<'a>> {
         let line = &bytes[..bytes.len() - CRLF.len()];
-        match parse::put(line) {
-            Some(put) => self.put(put, input, limits),
-            None => Some(request(line, limits)),
+        if let Some(put) = parse::put(line) {
+            return self.put(put, input, limits);
+        }
+        let request = parse::line(line);
+        if !may_be_extended(&request, limits) {
+            return Some(request);
+        }
+        match extended::announced(line) {
+            Some(announced) => self.announced(announced, input, limits),
+            None => Some(extended::request(line).unwrap_or(request)),
         }
     }
 
@@ -262,6 +277,13 @@ impl Decoder {
         if let Some(put) = parse::put(&self.held[..size]) {
             self.reset();
             return self.put(put, input, limits);
+        }
+        // Before other words: the line is not lent if a body follows.
+        if limits.protocol == Protocol::Extended
+            && let Some(announced) = extended::announced(&self.held[..size])
+        {
+            self.reset();
+            return self.announced(announced, input, limits);
         }
         self.state = State::Lent;
         Some(request(&self.held[..size], limits))
@@ -306,14 +328,42 @@ impl Decoder {
         limits: Limits,
     ) -> Option<Request<'a>> {
         if put.body_size > limits.job_size_max {
-            self.skip(put.size_with_crlf(), Refusal::JobTooBig, input)
+            let refused = (Refusal::JobTooBig, Op::Put);
+            self.skip(put.size_with_crlf(), refused, input)
         } else if put.trailing {
             Some(Request::refused(Refusal::BadFormat, Some(Op::Put)))
         } else if u64::from(put.body_size) > limits.memory_left {
-            self.skip(put.size_with_crlf(), Refusal::OutOfMemory, input)
+            let refused = (Refusal::OutOfMemory, Op::Put);
+            self.skip(put.size_with_crlf(), refused, input)
         } else {
             self.body(put, 0, input, limits)
         }
+    }
+
+    /// The same for an extended command. Here also of a line that cannot be read the body is skipped.
+    fn announced<'a, 'i: 'a>(
+        &'a mut self,
+        announced: Announced,
+        input: &mut &'i [u8],
+        limits: Limits,
+    ) -> Option<Request<'a>> {
+        let Announced {
+            op,
+            body_size,
+            head,
+        } = announced;
+        let body = PutLine::of_size(body_size);
+        let refusal = if body_size > limits.job_size_max {
+            Refusal::JobTooBig
+        } else if head.is_none() {
+            Refusal::BadFormat
+        } else if u64::from(body_size) > limits.memory_left {
+            Refusal::OutOfMemory
+        } else {
+            self.head = head;
+            return self.body(body, 0, input, limits);
+        };
+        self.skip(body.size_with_crlf(), (refusal, op), input)
     }
 
     fn body<'a, 'i: 'a>(
@@ -328,30 +378,36 @@ impl Decoder {
         let complete = arrived.len() as u64 == missing;
         if complete && self.held.is_empty() {
             self.state = State::Line;
-            return Some(put.with(arrived));
+            return Some(complete_request(put, self.head.take(), arrived));
         }
         if !self.hold_body(arrived, missing, limits.memory_left) {
+            let refused = (Refusal::OutOfMemory, self.op());
             self.reset();
-            return self.skip(missing - arrived.len() as u64, Refusal::OutOfMemory, input);
+            return self.skip(missing - arrived.len() as u64, refused, input);
         }
         if complete {
             self.state = State::Lent;
-            return Some(put.with(&self.held));
+            return Some(complete_request(put, self.head.take(), &self.held));
         }
         self.state = State::Body { put, begun };
         None
     }
 
-    /// Skips `left` bytes and refuses the `put` that they belong to.
-    fn skip(&mut self, left: u64, refusal: Refusal, input: &mut &[u8]) -> Option<Request<'static>> {
+    /// Skips `left` bytes and refuses the command that they belong to.
+    fn skip(
+        &mut self,
+        left: u64,
+        (refusal, op): (Refusal, Op),
+        input: &mut &[u8],
+    ) -> Option<Request<'static>> {
         let skipped = take(input, at_most(left, input.len()));
         let left = left - skipped.len() as u64;
         if left > 0 {
-            self.state = State::Skip { left, refusal };
+            self.state = State::Skip { left, refusal, op };
             return None;
         }
         self.state = State::Line;
-        Some(Request::refused(refusal, Some(Op::Put)))
+        Some(Request::refused(refusal, Some(op)))
     }
 
     /// Keeps a piece of a line, which is known to fit.
@@ -404,7 +460,26 @@ impl Decoder {
     }
 }
 
+/// The request of a line and of its body, which is complete.
+fn complete_request(put: PutLine, head: Option<Head>, bytes: &[u8]) -> Request<'_> {
+    match head {
+        None => put.with(bytes),
+        Some(head) => head.with(bytes),
+    }
+}
+
 impl PutLine {
+    /// A body of another command, of which only the size counts.
+    fn of_size(body_size: u32) -> PutLine {
+        PutLine {
+            pri: 0,
+            delay: 0,
+            ttr: 0,
+            body_size,
+            trailing: false,
+        }
+    }
+
     fn size_with_crlf(self) -> u64 {
         u64::from(self.body_size) + CRLF.len() as u64
     }
@@ -431,22 +506,23 @@ impl PutLine {
 /// beanstalkd do not wait for it.
 pub(super) fn request(line: &[u8], limits: Limits) -> Request<'_> {
     let request = parse::line(line);
-    match is_unknown(&request) && limits.protocol == Protocol::Extended {
+    match may_be_extended(&request, limits) {
         true => extended::request(line).unwrap_or(request),
         false => request,
     }
 }
 
-/// Whether beanstalkd knows no command of this line, or takes it for another one.
-fn is_unknown(request: &Request<'_>) -> bool {
+/// Whether beanstalkd knows no command of this line, or takes it for another one, and bsd may know it.
+fn may_be_extended(request: &Request<'_>, limits: Limits) -> bool {
     use Refusal::{BadFormat, UnknownCommand};
-    matches!(
+    let is_unknown = matches!(
         request,
         Request::Refused {
             refusal: UnknownCommand | BadFormat,
             counted: None,
         }
-    )
+    );
+    is_unknown && limits.protocol == Protocol::Extended
 }
 
 /// The index after the first CR LF in `bytes`; `last` is the byte before them.

@@ -6,15 +6,23 @@
 //! The rules are those of beanstalkd, and stricter where it is lax: a word, then blanks and
 //! arguments, and nothing after the last one.
 
-use super::{Capabilities, Command, Refusal, Request};
+use super::decode::CRLF;
+use super::number::take_u32;
+use super::{Capabilities, Command, Op, PutWith, Refusal, Request};
+use crate::types::is_tube_name;
 
 /// Reads the rest of the line after the word. `None`: `BAD_FORMAT`, uncounted.
 type Reader = for<'a> fn(&'a [u8]) -> Option<Request<'a>>;
 
 /// The beginning of a line, and the reader of the rest. No word begins with another.
-const COMMANDS: [(&[u8], Reader); 1] = [(b"capabilities", |rest| {
-    alone(rest, Command::Capabilities(Capabilities::ALL))
-})];
+const COMMANDS: [(&[u8], Reader); 2] = [
+    (b"capabilities", |rest| {
+        alone(rest, Command::Capabilities(Capabilities::ALL))
+    }),
+    (PUT_WITH, |_| None), // Every line whose size can be read has gone to `announced` before.
+];
+
+const PUT_WITH: &[u8] = b"put-with ";
 
 /// Bytes of the longest word, its blank included.
 pub(super) const WORD_SIZE_MAX: usize = 14;
@@ -23,6 +31,108 @@ pub(super) const WORD_SIZE_MAX: usize = 14;
 pub(super) fn may_be_long(head: &[u8]) -> bool {
     let begins = |(word, _): &(&[u8], Reader)| word.ends_with(b" ") && head.starts_with(word);
     COMMANDS.iter().any(begins)
+}
+
+/// A line with a body to come.
+#[derive(Debug)]
+pub(super) struct Announced {
+    /// The command, for its counter.
+    pub(super) op: Op,
+    /// Bytes of the body, its trailing CR LF not counted.
+    pub(super) body_size: u32,
+    /// What the line says. `None`: that cannot be read. The body is skipped, and then the command is
+    /// refused.
+    pub(super) head: Option<Head>,
+}
+
+/// What is kept of a line until its body is complete.
+#[derive(Debug)]
+pub(super) enum Head {
+    /// `put-with`, without a body.
+    PutWith(Box<PutWith<'static>>),
+}
+
+impl Head {
+    /// The command, for its counter.
+    pub(super) fn op(&self) -> Op {
+        match self {
+            Head::PutWith(_) => Op::PutWith,
+        }
+    }
+
+    /// The request of the line and the bytes after it, or the last of them, which end with a CR LF, or
+    /// should.
+    pub(super) fn with(self, bytes: &[u8]) -> Request<'_> {
+        let Some(body) = bytes.strip_suffix(CRLF) else {
+            return Request::refused(Refusal::ExpectedCrlf, Some(self.op()));
+        };
+        Request::Command(match self {
+            Head::PutWith(head) => {
+                let mut put: Box<PutWith<'_>> = head;
+                put.body = body.into();
+                Command::PutWith(put)
+            }
+        })
+    }
+}
+
+/// Reads a line that announces a body, without its CR LF. `None`: it does not, or its numbers cannot be
+/// read.
+pub(super) fn announced(line: &[u8]) -> Option<Announced> {
+    put_with(line.strip_prefix(PUT_WITH)?)
+}
+
+fn put_with(mut rest: &[u8]) -> Option<Announced> {
+    let mut put = PutWith {
+        tube: None,
+        pri: take_u32(&mut rest)?,
+        delay: take_u32(&mut rest)?,
+        ttr: take_u32(&mut rest)?.max(1),
+        at: None,
+        body: Default::default(),
+    };
+    let body_size = take_u32(&mut rest)?;
+    let is_read = read_attributes(rest, &mut put).is_some();
+    Some(Announced {
+        op: Op::PutWith,
+        body_size,
+        head: is_read.then(|| Head::PutWith(Box::new(put))),
+    })
+}
+
+/// Reads `name=value`, any number of them, each after one blank or more. `None`: one is not known, is
+/// there twice, has no such value, or contradicts another one.
+fn read_attributes(mut rest: &[u8], put: &mut PutWith<'static>) -> Option<()> {
+    while !rest.is_empty() {
+        let blanks = rest.iter().take_while(|byte| **byte == b' ').count();
+        let (blank, attribute) = rest.split_at(blanks);
+        let end = attribute.iter().position(|byte| *byte == b' ');
+        let (attribute, behind) = attribute.split_at(end.unwrap_or(attribute.len()));
+        if blank.is_empty() {
+            return None;
+        }
+        read_attribute(std::str::from_utf8(attribute).ok()?, put)?;
+        rest = behind;
+    }
+    (put.at.is_none() || put.delay == 0).then_some(())
+}
+
+fn read_attribute(attribute: &str, put: &mut PutWith<'static>) -> Option<()> {
+    let (name, value) = attribute.split_once('=')?;
+    let is_new = match name {
+        "tube" if is_tube_name(value.as_bytes()) => {
+            put.tube.replace(value.to_owned().into()).is_none()
+        }
+        "at" => put.at.replace(number(value)?).is_none(),
+        _ => false,
+    };
+    is_new.then_some(())
+}
+
+/// Digits alone: the standard library would take a sign, too.
+fn number(text: &str) -> Option<u32> {
+    let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|_| is_number)
 }
 
 /// Reads a line, without its CR LF. `None`: it is no extended command either.
@@ -51,6 +161,12 @@ mod tests {
             (b"capabilities ", BAD_FORMAT),
             (b"capabilities\0", BAD_FORMAT),
             (b"capabilitiesx", BAD_FORMAT),
+            (b"put-with ", BAD_FORMAT),
+            (b"put-with 1 2 3", BAD_FORMAT),
+            (b"put-with 1 2 3 x", BAD_FORMAT),
+            (b"put-with 1 2 3 4294967296 tube=a", BAD_FORMAT),
+            (b"put-with -1 2 3 4", BAD_FORMAT),
+            (b"put-with", None),
             (b"capability", None),
             (b" capabilities", None),
             (b"CAPABILITIES", None),
@@ -65,6 +181,82 @@ mod tests {
         for (line, expected) in table() {
             assert_eq!(request(line), expected, "{}", line.escape_ascii());
         }
+    }
+
+    /// A `put-with` line that can be read, as the request that it makes with its body.
+    fn put_with_of(line: &str) -> Option<PutWith<'static>> {
+        let announced = announced(line.as_bytes()).expect(line);
+        assert_eq!((announced.op, announced.body_size), (Op::PutWith, 5));
+        match announced.head?.with(b"hello\r\n") {
+            Request::Command(Command::PutWith(put)) => Some(*put),
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_put_with_has_attributes_in_any_order_each_once() {
+        let plain = PutWith {
+            tube: None,
+            pri: 1,
+            delay: 0,
+            ttr: 3,
+            at: None,
+            body: b"hello"[..].into(),
+        };
+        let with = |tube: Option<&'static str>, at| PutWith {
+            tube: tube.map(Into::into),
+            at,
+            ..plain.clone()
+        };
+        for (rest, expected) in [
+            ("", plain.clone()),
+            (" tube=a", with(Some("a"), None)),
+            ("  at=7   tube=a", with(Some("a"), Some(7))),
+            (" tube=a at=007", with(Some("a"), Some(7))),
+            (" at=4294967295", with(None, Some(u32::MAX))),
+        ] {
+            let line = format!("put-with 1 0 3 5{rest}");
+            assert_eq!(put_with_of(&line), Some(expected), "{line}");
+        }
+        let late = put_with_of("put-with 1 2 0 5").unwrap();
+        assert_eq!((late.delay, late.ttr), (2, 1));
+        for rest in [
+            " ",
+            "x",
+            "tube=a",
+            " tube=a ",
+            " tube=",
+            " tube=-a",
+            " tube=a=b",
+            " tube=a tube=a",
+            " at=1 at=1",
+            " at=",
+            " at=-1",
+            " at=+1",
+            " at=1.5",
+            " at=4294967296",
+            " at",
+            " =",
+            " key=a",
+            " Tube=a",
+            " tube=\u{e4}",
+            " tube=a\0",
+            "\ttube=a",
+        ] {
+            let line = format!("put-with 1 0 3 5{rest}");
+            assert_eq!(put_with_of(&line), None, "{line}");
+        }
+        assert_eq!(put_with_of("put-with 1 2 3 5 at=1"), None, "a delay, too");
+        assert_eq!(put_with_of("put-with 1 0 3 5 tube=\u{ff}"), None);
+    }
+
+    #[test]
+    fn a_body_without_its_end_is_refused() {
+        let head = announced(b"put-with 1 0 3 5")
+            .and_then(|it| it.head)
+            .unwrap();
+        let refused = Request::refused(Refusal::ExpectedCrlf, Some(Op::PutWith));
+        assert_eq!(head.with(b"hello!!"), refused);
     }
 
     #[test]

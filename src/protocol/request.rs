@@ -34,6 +34,7 @@ pub enum Op {
     ListTubesWatched,
     PauseTube,
     Capabilities,
+    PutWith,
     Quit,
 }
 
@@ -58,7 +59,10 @@ pub struct Capabilities(u16);
 
 impl Capabilities {
     /// The extended commands and their words, in the order of the document.
-    pub const COMMANDS: [(&'static str, Op); 1] = [("capabilities", Op::Capabilities)];
+    pub const COMMANDS: [(&'static str, Op); 2] = [
+        ("capabilities", Op::Capabilities),
+        ("put-with", Op::PutWith),
+    ];
 
     /// All of them.
     pub const ALL: Capabilities = Capabilities((1 << Capabilities::COMMANDS.len()) - 1);
@@ -173,6 +177,25 @@ pub enum Command<'a> {
     },
     /// `capabilities`, with those that the client may use: all, until its token was looked at.
     Capabilities(Capabilities),
+    /// `put-with`, its body complete and its trailer checked. Boxed, because it is rare.
+    PutWith(Box<PutWith<'a>>),
+}
+
+/// A job to be put, and where and when it is ready.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PutWith<'a> {
+    /// The tube that it is put into.
+    pub tube: Option<Cow<'a, str>>,
+    /// Smaller is more urgent.
+    pub pri: u32,
+    /// Seconds; 0 if `at` is given.
+    pub delay: u32,
+    /// Seconds, at least 1.
+    pub ttr: u32,
+    /// When it is ready, Unix time in seconds, in place of a delay. A time that is past is now.
+    pub at: Option<u32>,
+    /// The job's body, without the trailing CR LF.
+    pub body: Cow<'a, [u8]>,
 }
 
 /// There are as many of them as requests under way in a batch, and each is moved several times.
@@ -188,6 +211,7 @@ impl Command<'_> {
             | Command::PeekDelayed(tube)
             | Command::PeekBuried(tube)
             | Command::Kick { tube, .. } => tube.as_deref(),
+            Command::PutWith(put) => put.tube.as_deref(),
             Command::Use(tube)
             | Command::Watch(tube)
             | Command::Ignore(tube)

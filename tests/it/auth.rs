@@ -81,7 +81,7 @@ pub(crate) fn write_private(path: &std::path::Path, text: &str) {
 
 /// Each command, the roles that may run it, and what it is answered then, up to its first blank.
 /// `{id}` is a job of the tube `mail-a`, which the client uses and watches.
-const COMMANDS: [(&str, &str, &str); 27] = [
+const COMMANDS: [(&str, &str, &str); 29] = [
     ("put 0 0 60 1\r\nx", "all put", "INSERTED"),
     ("use mail-a", "all put work read", "USING"),
     ("watch mail-a", "all work", "WATCHING"),
@@ -107,6 +107,8 @@ const COMMANDS: [(&str, &str, &str); 27] = [
     ("list-tube-used", "all put work read", "USING"),
     ("list-tubes-watched", "all put work read", "OK"),
     ("capabilities", "all put work read", "OK"),
+    ("put-with 0 0 60 1 tube=mail-a\r\nx", "all put", "INSERTED"),
+    ("put-with 0 0 60 1\r\nx", "all put", "INSERTED"),
     ("nonsense", "all put work read", "UNKNOWN_COMMAND"),
     ("delete x", "all put work read", "BAD_FORMAT"),
 ];
@@ -179,6 +181,7 @@ fn with_a_pattern_a_token_is_for_those_tubes_alone() {
             "watch mail-a" | "ignore mail-b" => continue,
             "stats" | "list-tube-used" | "list-tubes-watched" | "capabilities" => continue,
             "stats-tube mail-a" | "pause-tube mail-a 0" => continue,
+            "put-with 0 0 60 1 tube=mail-a\r\nx" => "INSERTED",
             "nonsense" | "delete x" => continue,
             _ => "NOT_AUTHORIZED",
         };

@@ -55,6 +55,7 @@ mod differential;
 mod documented;
 mod embedded;
 mod events;
+mod extended;
 mod failing_calls;
 mod faults;
 mod fences;

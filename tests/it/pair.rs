@@ -199,7 +199,7 @@ impl Side {
 }
 
 /// The bytes of a text with escapes, ids and repetitions.
-fn expand(text: &str, ids: &Ids) -> Vec<u8> {
+pub(crate) fn expand(text: &str, ids: &Ids) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find(['\\', '{']) {

@@ -671,6 +671,7 @@ const COMMANDS: [(&str, Op); Op::COUNT] = [
     ("list-tubes-watched", Op::ListTubesWatched),
     ("pause-tube", Op::PauseTube),
     ("capabilities", Op::Capabilities),
+    ("put-with", Op::PutWith),
     ("quit", Op::Quit),
 ];
 

@@ -549,6 +549,11 @@ fn trace_request(client: ClientId, begun: usize, request: &Request<'_>) {
             let size = begun + body.len();
             trace!(client, pri, delay, ttr, size, "put");
         }
+        Request::Command(Command::PutWith(put)) => {
+            let (pri, delay, ttr, at) = (put.pri, put.delay, put.ttr, put.at);
+            let (tube, size) = (&put.tube, begun + put.body.len());
+            trace!(client, pri, delay, ttr, at, ?tube, size, "put-with");
+        }
         Request::Command(command) => trace!(client, "{command:?}"),
         Request::Auth(_) => trace!(client, "auth"),
         Request::Quit => trace!(client, "quit"),

@@ -149,6 +149,109 @@ fn an_extended_command_is_unknown_where_beanstalkds_protocol_is_spoken() {
     }
 }
 
+fn put_with(tube: &str, body: &[u8]) -> Request<'static> {
+    Request::Command(Command::PutWith(Box::new(super::super::PutWith {
+        tube: Some(tube.to_owned().into()),
+        pri: 1,
+        delay: 0,
+        ttr: 3,
+        at: None,
+        body: body.to_vec().into(),
+    })))
+}
+
+fn put_with_refused(refusal: Refusal) -> Request<'static> {
+    Request::refused(refusal, Some(Op::PutWith))
+}
+
+/// A body that would do harm if it were taken for a command.
+#[test]
+fn the_body_of_an_extended_command_is_no_command_wherever_it_is_split() {
+    let body = b"delete 9\r\n";
+    let parts: [(&[u8], Request<'_>); 8] = [
+        (
+            b"put-with 1 0 3 10 tube=a\r\ndelete 9\r\n\r\n",
+            put_with("a", body),
+        ),
+        (
+            b"put-with 1 0 3 10 tube=a key=b\r\ndelete 9\r\n\r\n",
+            put_with_refused(Refusal::BadFormat),
+        ),
+        (
+            b"put-with 1 0 3 10 tube=a\r\ndelete 9\r\nxx",
+            put_with_refused(Refusal::ExpectedCrlf),
+        ),
+        (
+            &[b"put-with 1 0 3 101 x\r\n", &[b'\n'; 103][..]].concat(),
+            put_with_refused(Refusal::JobTooBig),
+        ),
+        (b"put-with 1 0 3 x\r\n", BAD_FORMAT),
+        (b"put-with 1 0 3 0 tube=t\r\n\r\n", put_with("t", b"")),
+        (b"capabilities\r\n", CAPABILITIES),
+        (b"delete 7\r\n", DELETE),
+    ];
+    let (bytes, requests): (Vec<_>, Vec<_>) = parts.into_iter().unzip();
+    let bytes = bytes.concat();
+    for at in 0..=bytes.len() {
+        let (first, second) = bytes.split_at(at);
+        expect(LIMITS, &[first, second], &requests);
+    }
+    expect(LIMITS, &bytes.chunks(1).collect::<Vec<_>>(), &requests);
+}
+
+#[test]
+fn a_line_of_an_extended_command_has_at_most_1024_bytes_with_its_crlf() {
+    for (blanks, request) in [(1024 - 26, put_with("a", b"")), (1024 - 25, BAD_FORMAT)] {
+        let blanks = " ".repeat(blanks);
+        let line = format!("put-with 1 0 3 0{blanks} tube=a\r\n");
+        assert_eq!(line.len() > 1024, request == BAD_FORMAT);
+        // Of a line that is refused no body is skipped: its size was not read.
+        let end: &[u8] = match request == BAD_FORMAT {
+            true => b"delete 7\r\n",
+            false => b"\r\ndelete 7\r\n",
+        };
+        let bytes = [line.as_bytes(), end].concat();
+        for at in 0..bytes.len() {
+            let pieces = [&bytes[..at], &bytes[at..]];
+            expect(LIMITS, &pieces, &[request.clone(), DELETE]);
+        }
+        expect(
+            LIMITS,
+            &bytes.chunks(1).collect::<Vec<_>>(),
+            &[request, DELETE],
+        );
+        let beanstalkd = Limits {
+            protocol: Protocol::Beanstalkd,
+            ..LIMITS
+        };
+        expect(beanstalkd, &[line.as_bytes()], &[BAD_FORMAT]);
+    }
+}
+
+#[test]
+fn a_body_of_put_with_is_held_and_refused_as_one_of_put() {
+    let mut decoder = Decoder::default();
+    let line = b"put-with 1 0 3 50 tube=a\r\n0123456789";
+    assert_eq!(decoder.decode(&mut &line[..], LIMITS), None);
+    assert_eq!(decoder.beginning(), Some(&b"0123456789"[..]));
+    assert!(decoder.refuse_body());
+    assert_eq!(decoder.held(), 0);
+    let mut input = &[&[b'x'; 40][..], b"\r\ndelete 7\r\n"].concat()[..];
+    let refused = put_with_refused(Refusal::OutOfMemory);
+    assert_eq!(decoder.decode(&mut input, LIMITS), Some(refused));
+    assert_eq!(decoder.decode(&mut input, LIMITS), Some(DELETE));
+    let none_left = Limits {
+        memory_left: 9,
+        ..LIMITS
+    };
+    let refused = put_with_refused(Refusal::OutOfMemory);
+    expect(
+        none_left,
+        &[&line[..], b"0123456789", &[b'x'; 32]],
+        &[refused],
+    );
+}
+
 #[test]
 fn an_overlong_line_is_refused_once_and_not_kept() {
     let mut feed = Feed::new(LIMITS);

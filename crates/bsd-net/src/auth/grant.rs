@@ -3,7 +3,7 @@
 //! | a command asks for | roles that have it |
 //! |---|---|
 //! | nothing: `quit`, `use`, `stats`, `list-tube-used`, `list-tubes-watched`, `capabilities` | all of them |
-//! | [`Right::Put`]: `put` | `all`, `put` |
+//! | [`Right::Put`]: `put`, `put-with` | `all`, `put` |
 //! | [`Right::Work`]: `watch`, `ignore`, `reserve…`, `delete`, `release`, `bury`, `touch`, `kick…` | `all`, `work` |
 //! | [`Right::Read`]: `peek…`, `stats-job`, `stats-tube`, `list-tubes` | `all`, `work`, `read` |
 //! | [`Right::All`]: `pause-tube` | `all` |
@@ -264,6 +264,7 @@ fn asked<'a>(command: &'a Command<'_>) -> (Right, About<'a>) {
         C::PauseTube { .. } => (Right::All, tube),
         C::Stats | C::ListTubeUsed | C::ListTubesWatched => (Right::None, About::Nothing),
         C::Capabilities(_) => (extended(Op::Capabilities), About::Nothing),
+        C::PutWith(_) => (extended(Op::PutWith), tube),
     }
 }
 
@@ -271,6 +272,7 @@ fn asked<'a>(command: &'a Command<'_>) -> (Right, About<'a>) {
 fn extended(op: Op) -> Right {
     match op {
         Op::Capabilities => Right::None,
+        Op::PutWith => Right::Put,
         _ => Right::All,
     }
 }

@@ -1,0 +1,182 @@
+//! The extended commands over a real socket, as `docs/protocol.md` has them: a script for each, and
+//! what a server answers that is told to speak beanstalkd's protocol alone.
+
+use std::collections::BTreeMap;
+
+use crate::harness::{Launch, Server};
+use crate::normalise::Ids;
+use crate::pair::expand;
+use crate::wire::Wire;
+
+/// Run a script on a server. Each line is a connection's name, a mark, and a text as in
+/// [`crate::differential::run_script`]:
+///
+/// * `a > put 0 0 60 1\r\nx`: send that and a CR LF; `a | put`: send exactly that;
+/// * `a < INSERTED 1`: this reply comes, its last CR LF left out;
+/// * `a /`: close the connection;
+/// * `# …`: a remark.
+fn play_on(server: &Server, script: &str) {
+    let mut wires: BTreeMap<&str, Wire> = BTreeMap::new();
+    for line in script.lines().map(str::trim_start) {
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let (name, rest) = line.split_once(' ').expect(line);
+        let text = expand(rest.get(2..).unwrap_or_default(), &Ids::default());
+        let wire = wires.entry(name).or_insert_with(|| server.connect());
+        match &rest[..1] {
+            ">" => wire.send([&text[..], b"\r\n"].concat()),
+            "|" => wire.send(text),
+            "<" => {
+                let reply = String::from_utf8_lossy(&wire.reply())
+                    .escape_debug()
+                    .to_string();
+                let expected = String::from_utf8_lossy(&text).escape_debug().to_string();
+                assert_eq!(reply.strip_suffix("\\r\\n"), Some(&*expected), "{line}");
+            }
+            "/" => drop(wires.remove(name)),
+            mark => panic!("no such mark: {mark:?} in {line:?}"),
+        }
+    }
+}
+
+fn play(flags: &[&str], script: &str) {
+    if let Some(launch) = Launch::bsd_alone() {
+        play_on(&launch.memory().args(flags).start(), script);
+    }
+}
+
+#[test]
+fn capabilities_lists_the_extended_commands() {
+    let Some(launch) = Launch::bsd_alone() else {
+        return;
+    };
+    let server = launch.memory().start();
+    let mut wire = server.connect();
+    let listed = wire.ask("capabilities");
+    let words = bsd::protocol::Capabilities::ALL.words();
+    let lines: String = words.map(|word| format!("- {word}\n")).collect();
+    assert!(listed.ends_with(&format!("\r\n---\n{lines}")), "{listed}");
+    assert!(lines.contains("- capabilities\n"));
+    assert_eq!(wire.ask("capabilities "), "BAD_FORMAT");
+}
+
+/// Each line, and what beanstalkd answers to it.
+const LINES: [(&str, &str); 3] = [
+    ("capabilities", "UNKNOWN_COMMAND"),
+    ("put-with 0 0 60 1", "UNKNOWN_COMMAND"),
+    ("put-with 0 0 60 1 tube=a", "UNKNOWN_COMMAND"),
+];
+
+#[test]
+fn with_beanstalkds_protocol_the_new_words_are_answered_as_by_beanstalkd() {
+    let tested = Launch::bsd_alone().map(|it| it.memory().args(["--protocol", "beanstalkd"]));
+    let launches = [tested, Launch::beanstalkd()];
+    for server in launches.into_iter().flatten().map(|it| it.start()) {
+        let mut wire = server.connect();
+        for (line, answer) in LINES {
+            assert_eq!(wire.ask(line), answer, "{line}");
+        }
+        // Their bodies are commands.
+        assert_eq!(
+            wire.ask("put-with 0 0 60 14\r\nlist-tube-used"),
+            "UNKNOWN_COMMAND"
+        );
+        assert_eq!(wire.text(), "USING default");
+        assert_eq!(
+            wire.ask(&format!("put-with 0 0 60 1{}", " ".repeat(300))),
+            "BAD_FORMAT"
+        );
+    }
+}
+
+#[test]
+fn put_with_puts_into_a_tube_and_leaves_the_used_one() {
+    play(
+        &["-z", "10"],
+        r"
+        a > put-with 5 0 60 5 tube=mail\r\nhello
+        a < INSERTED 1
+        a > list-tube-used
+        a < USING default
+        a > put-with 1 0 60 2\r\n\r\n
+        a < INSERTED 2
+        a > peek-ready
+        a < FOUND 2 2\r\n\r\n
+        a > use mail
+        a < USING mail
+        a > peek-ready
+        a < FOUND 1 5\r\nhello
+        # A worker gets it as any other job.
+        b > watch mail
+        b < WATCHING 2
+        b > reserve
+        b < RESERVED 2 2\r\n\r\n
+        b > reserve
+        b < RESERVED 1 5\r\nhello
+        b > reserve
+        a > put-with 5 0 60 1 tube=mail\r\nx
+        a < INSERTED 3
+        b < RESERVED 3 1\r\nx
+        # What is refused skips its body.
+        a > put-with 0 0 60 8 tube=a tube=a\r\ndelete 1
+        a < BAD_FORMAT
+        a > put-with 0 0 60 8 colour=red\r\ndelete 1
+        a < BAD_FORMAT
+        a > put-with 0 0 60 8 tube=-a\r\ndelete 1
+        a < BAD_FORMAT
+        a > put-with 0 1 60 8 at=1\r\ndelete 1
+        a < BAD_FORMAT
+        a > put-with 0 0 60 8 at=4294967296\r\ndelete 1
+        a < BAD_FORMAT
+        a > put-with 0 0 60 11 tube=a\r\n{x*11}
+        a < JOB_TOO_BIG
+        a > put-with 0 0 60 11 colour=red\r\n{x*11}
+        a < JOB_TOO_BIG
+        a > put-with 0 0 60 1 tube=a\r\nxyz
+        a < EXPECTED_CRLF
+        a > put-with 0 0 60
+        a < BAD_FORMAT
+        a > list-tubes
+        a < OK 21\r\n---\n- default\n- mail\n
+    ",
+    );
+}
+
+#[test]
+fn put_with_takes_a_time_in_place_of_a_delay() {
+    let Some(launch) = Launch::bsd_alone() else {
+        return;
+    };
+    let server = launch.memory().start();
+    let mut wire = server.connect();
+    assert_eq!(wire.ask("put-with 0 0 60 1 at=0\r\nx"), "INSERTED 1");
+    assert_eq!(wire.stat("stats-job 1", "state"), "ready");
+    assert_eq!(wire.stat("stats-job 1", "delay"), "0");
+    let put = "put-with 0 0 60 1 at=4294967295 tube=later\r\nx";
+    assert_eq!(wire.ask(put), "INSERTED 2");
+    assert_eq!(wire.stat("stats-job 2", "state"), "delayed");
+    // The largest time is some way off.
+    let delay: u64 = wire.stat("stats-job 2", "delay").parse().unwrap();
+    let now = std::time::SystemTime::UNIX_EPOCH
+        .elapsed()
+        .unwrap()
+        .as_secs();
+    assert!(
+        (4294967295 - 60 - now..=4294967295 - now + 60).contains(&delay),
+        "{delay}"
+    );
+}
+
+#[test]
+fn put_with_is_refused_while_the_server_drains() {
+    let Some(launch) = Launch::bsd_alone() else {
+        return;
+    };
+    let server = launch.memory().start();
+    let mut wire = server.connect();
+    server.signal(rustix::process::Signal::USR1);
+    crate::harness::wait_until("it drains", || wire.stat("stats", "draining") == "true");
+    assert_eq!(wire.ask("put-with 0 0 60 1 tube=a\r\nx"), "DRAINING");
+    assert_eq!(wire.ask("list-tubes"), "OK 14\r\n---\n- default\n");
+}
