@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::protocol::{Command, PutWith, Reply};
+use crate::protocol::{BATCH_MAX, Command, PutWith, Reply};
 use crate::storage::StoreError;
 use crate::types::{JobId, is_tube_name};
 
@@ -53,6 +53,13 @@ pub enum JobError {
         /// The bound.
         size_max: u32,
     },
+    /// A batch of more jobs than one may have.
+    TooMany {
+        /// Jobs of the batch.
+        count: usize,
+        /// The bound.
+        count_max: usize,
+    },
     /// No room on the disk, or the memory bound is reached: try again when jobs have been deleted.
     /// Or no job id is left, which is possible only after an import of the largest ids.
     OutOfSpace,
@@ -95,6 +102,9 @@ impl std::fmt::Display for JobError {
             ),
             JobError::TooBig { size, size_max } => {
                 write!(f, "the body has {size} bytes, the bound is {size_max}")
+            }
+            JobError::TooMany { count, count_max } => {
+                write!(f, "the batch has {count} jobs, the bound is {count_max}")
             }
             JobError::OutOfSpace => {
                 write!(f, "there is no room; try again when jobs have been deleted")
@@ -185,6 +195,14 @@ pub(super) fn check(command: &Command<'_>, job_size_max: u32) -> Result<(), JobE
             size_max: job_size_max,
         });
     }
+    if let Command::Batch { ids, .. } = command
+        && ids.len() > BATCH_MAX
+    {
+        return Err(JobError::TooMany {
+            count: ids.len(),
+            count_max: BATCH_MAX,
+        });
+    }
     match command.tube() {
         Some(tube) if !is_tube_name(tube.as_bytes()) => Err(JobError::BadTubeName(tube.into())),
         _ => Ok(()),
@@ -202,7 +220,11 @@ fn body_size(command: &Command<'_>) -> usize {
 
 /// Bytes that a command takes.
 pub(super) fn size_of_command(command: &Command<'_>) -> usize {
-    size_of::<Command<'_>>() + body_size(command) + command.tube().map_or(0, str::len)
+    let ids = match command {
+        Command::Batch { ids, .. } => size_of_val(&ids[..]),
+        _ => 0,
+    };
+    size_of::<Command<'_>>() + body_size(command) + ids + command.tube().map_or(0, str::len)
 }
 
 /// The result of a command.
@@ -224,6 +246,8 @@ pub enum Answer {
     Count(u64),
     /// A document, in YAML.
     Document(Vec<u8>),
+    /// It is done to all jobs of a batch but these, which are not there or may not be changed here.
+    AllBut(Vec<JobId>),
     /// The results of a batch, one for each command.
     Batch(Vec<Outcome>),
 }
@@ -246,6 +270,7 @@ impl Answer {
             Reply::Watching(count) => Ok(Answer::Count(count as u64)),
             Reply::KickedCount(count) => Ok(Answer::Count(count)),
             Reply::Yaml(document) => Ok(Answer::Document(document.to_vec())),
+            Reply::Batched(_, _, missing) => Ok(Answer::AllBut(missing.to_vec())),
             Reply::TimedOut => Ok(Answer::NoJob),
             Reply::DeadlineSoon => Err(JobError::DeadlineSoon),
             Reply::NotFound => Err(JobError::NotFound),
@@ -271,6 +296,7 @@ impl Answer {
         let held = match self {
             Answer::Reserved(job) | Answer::Found(job) => job.body.len(),
             Answer::Document(document) => document.len(),
+            Answer::AllBut(ids) => size_of_val(&ids[..]),
             Answer::Batch(outcomes) => outcomes.iter().map(size_of_outcome).sum(),
             _ => 0,
         };

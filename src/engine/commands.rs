@@ -64,6 +64,7 @@ impl Engine {
                 turn.put(Op::Put, tube, (*pri, *delay, *ttr), (begun, body))
             }
             Command::PutWith(put) => turn.put_with(put, begun),
+            Command::Batch { on_each, ids } => turn.batch(*on_each, ids),
             Command::Reserve { timeout, op } => turn.reserve(*timeout, *op),
             Command::ReserveJob(id) => turn.reserve_job(*id),
             Command::Delete(id) => turn.delete(*id),
@@ -464,7 +465,7 @@ impl Turn<'_> {
     }
 
     /// Reply, then serve clients that wait for what this command made ready.
-    fn reply_and_serve(&mut self, reply: Reply<'_>) -> Result<Flow, StoreError> {
+    pub(super) fn reply_and_serve(&mut self, reply: Reply<'_>) -> Result<Flow, StoreError> {
         self.reply(reply)?;
         self.engine.serve_waiting(16, self.now, self.sink)?;
         Ok(Flow::Next)

@@ -13,6 +13,7 @@
 //! |---|---|
 //! | `commands` | what each command does |
 //! | `extended` | what do the extended commands do? |
+//! | `batch` | many jobs in one command, all of them or none |
 //! | `alter` | what may be changed of a job beside the commands |
 //! | `store` | where bodies and changes are kept: the log, or memory alone |
 //! | `large` | how are large bodies given out? |
@@ -28,6 +29,7 @@
 //! | `events` | what happens, told to other threads once it is acknowledged |
 
 mod alter;
+mod batch;
 mod commands;
 mod events;
 mod extended;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::reserved::Reserved;
 use crate::door::{self, Answer, Job, JobError, Outcome, Pending, PutOptions};
-use crate::protocol::Command;
+use crate::protocol::{Command, OnEach};
 use crate::types::JobId;
 
 /// A session of a [`Queue`](super::Queue): it watches tubes, and jobs that it reserves belong to
@@ -154,6 +154,49 @@ impl Session {
     ) -> Pending<Vec<Result<(), JobError>>> {
         let deletes = ids.into_iter().map(Command::Delete).collect();
         self.0.run_all_as(deletes, |answer, _| each(answer, done))
+    }
+
+    /// Delete at most 1,000 jobs that are ready, delayed, buried, or reserved here: after a crash all of
+    /// them are gone or none. Gives those that were not found. Durable when it has succeeded, as the
+    /// policy says.
+    ///
+    /// # Errors
+    /// [`JobError::TooMany`]; [`JobError::OutOfSpace`], and then nothing happened.
+    pub fn delete_batch(&self, ids: impl IntoIterator<Item = JobId>) -> Pending<Vec<JobId>> {
+        self.batch(OnEach::Delete, ids)
+    }
+
+    /// Give back at most 1,000 jobs that are reserved here, with a priority, after `delay` seconds: after
+    /// a crash the log says that of all of them or of none. Gives those that are not reserved here.
+    /// Durable when it has succeeded, as the policy says.
+    ///
+    /// # Errors
+    /// [`JobError::TooMany`]; [`JobError::OutOfSpace`], and then nothing happened.
+    pub fn release_batch(
+        &self,
+        ids: impl IntoIterator<Item = JobId>,
+        pri: u32,
+        delay: u32,
+    ) -> Pending<Vec<JobId>> {
+        self.batch(OnEach::Release { pri, delay }, ids)
+    }
+
+    /// Restart the time to run of at most 1,000 jobs that are reserved here. Gives those that are not.
+    /// Nothing durable.
+    ///
+    /// # Errors
+    /// [`JobError::TooMany`].
+    pub fn touch_batch(&self, ids: impl IntoIterator<Item = JobId>) -> Pending<Vec<JobId>> {
+        self.batch(OnEach::Touch, ids)
+    }
+
+    fn batch(&self, on_each: OnEach, ids: impl IntoIterator<Item = JobId>) -> Pending<Vec<JobId>> {
+        let ids = ids.into_iter().collect();
+        let batch = Command::Batch { on_each, ids };
+        self.0.run_as(batch, |answer, _| match answer {
+            Answer::AllBut(missing) => Ok(missing),
+            other => unreachable!("a batch is answered {other:?}"),
+        })
     }
 
     /// Give back a job that is reserved here, with a priority, after `delay` seconds. Durable when

@@ -124,11 +124,15 @@ impl Feed {
             protocol,
         } = self.limits;
         let body = memory_left.min(job_size_max.into()) + CRLF.len() as u64;
-        let line = match protocol {
-            Protocol::Beanstalkd => LINE_SIZE_MAX,
-            Protocol::Extended => LONG_LINE_SIZE_MAX,
+        // The ids of a batch, too, which no limit of jobs is about.
+        let (line, body) = match protocol {
+            Protocol::Beanstalkd => (LINE_SIZE_MAX, body as usize),
+            Protocol::Extended => (
+                LONG_LINE_SIZE_MAX,
+                (body as usize).max(extended::IDS_SIZE_MAX as usize + CRLF.len()),
+            ),
         };
-        line.max(self.arrived.saturating_mul(4).min(body as usize))
+        line.max(self.arrived.saturating_mul(4).min(body))
     }
 }
 
@@ -197,11 +201,9 @@ impl Model {
         } = announced;
         let (body, rest) = rest.split_at_checked(body_size as usize + CRLF.len())?;
         let refused = |refusal| Request::refused(refusal, Some(op));
-        let request = match head {
-            _ if body_size > limits.job_size_max => refused(Refusal::JobTooBig),
-            None => refused(Refusal::BadFormat),
-            _ if u64::from(body_size) > limits.memory_left => refused(Refusal::OutOfMemory),
-            Some(head) => head.with(body),
+        let request = match (decode::refusal_of(head.as_ref(), body_size, limits), head) {
+            (None, Some(head)) => head.with(body),
+            (refusal, _) => refused(refusal.unwrap_or(Refusal::BadFormat)),
         };
         Some((request, rest))
     }
@@ -213,7 +215,7 @@ mod tests {
     use crate::random::Random;
 
     /// Parts of requests, and bytes that break them.
-    const FRAGMENTS: [&[u8]; 38] = [
+    const FRAGMENTS: [&[u8]; 43] = [
         b"\r\n",
         b"\r\n",
         b"\r\n",
@@ -247,6 +249,11 @@ mod tests {
         b"put-with ",
         b"put-with 0 0 1 3 tube=a\r\nabc\r\n",
         b"put-with 1 0 3 4",
+        b"delete-batch ",
+        b"delete-batch 3\r\n1 2\r\n",
+        b"touch-batch 14\r\ndelete 1\r\n1 2\r\n\r\n",
+        b"release-batch 1 0 ",
+        b"delete-batch 40000\r\n",
         b" tube=",
         b" at=1",
         &[b'8'; 300],

@@ -104,7 +104,8 @@ impl Decoder {
     pub fn body_buffer(&mut self, size_min: usize, limits: Limits) -> Option<&mut Vec<u8>> {
         let missing = self.missing()?;
         let is_long = missing >= size_min as u64 && self.growth(0, missing) >= size_min;
-        let has_room = is_long && self.make_room(size_min, missing, limits.memory_left);
+        let memory_left = self.memory_left(limits);
+        let has_room = is_long && self.make_room(size_min, missing, memory_left);
         (has_room && self.spare() as u64 <= missing).then_some(&mut self.held)
     }
 
@@ -142,12 +143,15 @@ impl Decoder {
     }
 
     /// The received part of the current body, without its CR LF. The caller may keep it elsewhere,
-    /// and then says so with [`Decoder::set_aside`]. `None` if no body is being received.
+    /// and then says so with [`Decoder::set_aside`]. `None` if no body of a job is being received.
     #[must_use]
     pub fn beginning(&self) -> Option<&[u8]> {
         let State::Body { put, begun } = self.state else {
             return None;
         };
+        if let Some(Head::Batch(_)) = self.head {
+            return None;
+        }
         let left = u64::from(put.body_size - begun);
         Some(&self.held[..at_most(left, self.held.len())])
     }
@@ -182,6 +186,14 @@ impl Decoder {
 
     fn reset(&mut self) {
         *self = Decoder::default();
+    }
+
+    /// What the body being received may take. Of ids it is bounded by itself.
+    fn memory_left(&self, limits: Limits) -> u64 {
+        match self.head {
+            Some(Head::Batch(_)) => u64::MAX,
+            _ => limits.memory_left,
+        }
     }
 
     /// The command whose body is being received.
@@ -353,17 +365,11 @@ impl Decoder {
             head,
         } = announced;
         let body = PutLine::of_size(body_size);
-        let refusal = if body_size > limits.job_size_max {
-            Refusal::JobTooBig
-        } else if head.is_none() {
-            Refusal::BadFormat
-        } else if u64::from(body_size) > limits.memory_left {
-            Refusal::OutOfMemory
-        } else {
-            self.head = head;
-            return self.body(body, 0, input, limits);
-        };
-        self.skip(body.size_with_crlf(), (refusal, op), input)
+        if let Some(refusal) = refusal_of(head.as_ref(), body_size, limits) {
+            return self.skip(body.size_with_crlf(), (refusal, op), input);
+        }
+        self.head = head;
+        self.body(body, 0, input, limits)
     }
 
     fn body<'a, 'i: 'a>(
@@ -380,7 +386,7 @@ impl Decoder {
             self.state = State::Line;
             return Some(complete_request(put, self.head.take(), arrived));
         }
-        if !self.hold_body(arrived, missing, limits.memory_left) {
+        if !self.hold_body(arrived, missing, self.memory_left(limits)) {
             let refused = (Refusal::OutOfMemory, self.op());
             self.reset();
             return self.skip(missing - arrived.len() as u64, refused, input);
@@ -457,6 +463,18 @@ impl Decoder {
     /// can ever come.
     fn growth(&self, arrived: usize, missing: u64) -> usize {
         at_most(missing, arrived.max(self.held.len().saturating_mul(3)))
+    }
+}
+
+/// Why a body of this size is skipped, of a line of an extended command. The ids of a batch count for no
+/// limit of jobs: they are few, and a batch may free memory.
+pub(super) fn refusal_of(head: Option<&Head>, body_size: u32, limits: Limits) -> Option<Refusal> {
+    let is_over = u64::from(body_size) > limits.memory_left;
+    match head {
+        Some(Head::Batch(_)) => (body_size > extended::IDS_SIZE_MAX).then_some(Refusal::BadFormat),
+        _ if body_size > limits.job_size_max => Some(Refusal::JobTooBig),
+        None => Some(Refusal::BadFormat),
+        Some(Head::PutWith(_)) => is_over.then_some(Refusal::OutOfMemory),
     }
 }
 

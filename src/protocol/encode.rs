@@ -1,11 +1,12 @@
 //! Encoding replies into the bytes for the client.
 //!
-//! Every reply of `protocol.txt`, and two for `auth`. Replies are appended to one buffer per connection,
+//! Every reply of `protocol.txt`, two for `auth`, and those of the extended commands. Replies are appended to one buffer per connection,
 //! so that the replies of a turn are sent in one write; the only allocation is that buffer's
 //! growth.
 
 use super::number::push_u64;
-use super::{Refusal, Reply, Shown};
+use super::yaml::write_ids;
+use super::{Batched, Refusal, Reply, Shown};
 use crate::types::JobId;
 
 /// Digits of the largest number.
@@ -28,6 +29,7 @@ pub fn encode(reply: &Reply<'_>, out: &mut Vec<u8>) {
         Reply::Touched => word("TOUCHED\r\n", out),
         Reply::Paused => word("PAUSED\r\n", out),
         Reply::NotFound => word("NOT_FOUND\r\n", out),
+        Reply::Batched(done, count, missing) => batch(done, count, missing, out),
         Reply::NotIgnored => word("NOT_IGNORED\r\n", out),
         Reply::DeadlineSoon => word("DEADLINE_SOON\r\n", out),
         Reply::TimedOut => word("TIMED_OUT\r\n", out),
@@ -88,6 +90,22 @@ fn name(word: &str, name: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
+/// `<word> <count> <bytes>\r\n<list>\r\n`
+fn batch(done: Batched, count: u64, missing: &[JobId], out: &mut Vec<u8>) {
+    let mut document = Vec::new();
+    write_ids(missing, &mut document);
+    word(
+        match done {
+            Batched::Deleted => "DELETED_BATCH ",
+            Batched::Touched => "TOUCHED_BATCH ",
+            Batched::Released => "RELEASED_BATCH ",
+        },
+        out,
+    );
+    push_u64(out, count);
+    sized(" ", &document, out);
+}
+
 /// `<word><id> <bytes>\r\n<body>\r\n`
 fn job(word: &str, id: JobId, body: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(word.as_bytes());
@@ -125,7 +143,7 @@ mod tests {
     }
 
     /// Every reply and its bytes, as `protocol.txt` has them.
-    const REPLIES: [(Reply<'static>, &str); 30] = [
+    const REPLIES: [(Reply<'static>, &str); 33] = [
         (Reply::Authenticated, "AUTHENTICATED\r\n"),
         (Reply::NotAuthorized, "NOT_AUTHORIZED\r\n"),
         (Reply::Inserted(JobId(1)), "INSERTED 1\r\n"),
@@ -146,6 +164,18 @@ mod tests {
         (
             Reply::Yaml(b"---\n- default\n"),
             "OK 14\r\n---\n- default\n\r\n",
+        ),
+        (
+            Reply::Batched(Batched::Deleted, 2, &[]),
+            "DELETED_BATCH 2 7\r\n--- []\n\r\n",
+        ),
+        (
+            Reply::Batched(Batched::Touched, 0, &[JobId(7), JobId(u64::MAX)]),
+            "TOUCHED_BATCH 0 31\r\n---\n- 7\n- 18446744073709551615\n\r\n",
+        ),
+        (
+            Reply::Batched(Batched::Released, u64::MAX, &[JobId(1)]),
+            "RELEASED_BATCH 18446744073709551615 8\r\n---\n- 1\n\r\n",
         ),
         (Reply::Watching(10), "WATCHING 10\r\n"),
         (Reply::KickedCount(0), "KICKED 0\r\n"),

@@ -7,22 +7,29 @@
 //! arguments, and nothing after the last one.
 
 use super::decode::CRLF;
-use super::number::take_u32;
-use super::{Capabilities, Command, Op, PutWith, Refusal, Request};
-use crate::types::is_tube_name;
+use super::number::{last_u32, take_u32, take_u64};
+use super::{BATCH_MAX, Capabilities, Command, OnEach, Op, PutWith, Refusal, Request};
+use crate::types::{JobId, is_tube_name};
 
 /// Reads the rest of the line after the word. `None`: `BAD_FORMAT`, uncounted.
 type Reader = for<'a> fn(&'a [u8]) -> Option<Request<'a>>;
 
 /// The beginning of a line, and the reader of the rest. No word begins with another.
-const COMMANDS: [(&[u8], Reader); 2] = [
+const COMMANDS: [(&[u8], Reader); 5] = [
     (b"capabilities", |rest| {
         alone(rest, Command::Capabilities(Capabilities::ALL))
     }),
-    (PUT_WITH, |_| None), // Every line whose size can be read has gone to `announced` before.
+    // Every line of these whose size can be read has gone to `announced` before.
+    (PUT_WITH, |_| None),
+    (DELETE_BATCH, |_| None),
+    (TOUCH_BATCH, |_| None),
+    (RELEASE_BATCH, |_| None),
 ];
 
 const PUT_WITH: &[u8] = b"put-with ";
+const DELETE_BATCH: &[u8] = b"delete-batch ";
+const TOUCH_BATCH: &[u8] = b"touch-batch ";
+const RELEASE_BATCH: &[u8] = b"release-batch ";
 
 /// Bytes of the longest word, its blank included.
 pub(super) const WORD_SIZE_MAX: usize = 14;
@@ -32,6 +39,10 @@ pub(super) fn may_be_long(head: &[u8]) -> bool {
     let begins = |(word, _): &(&[u8], Reader)| word.ends_with(b" ") && head.starts_with(word);
     COMMANDS.iter().any(begins)
 }
+
+/// Bytes of the largest body with the ids of a batch: more than the longest ids with a blank between
+/// them have.
+pub(super) const IDS_SIZE_MAX: u32 = 32 << 10;
 
 /// A line with a body to come.
 #[derive(Debug)]
@@ -50,6 +61,8 @@ pub(super) struct Announced {
 pub(super) enum Head {
     /// `put-with`, without a body.
     PutWith(Box<PutWith<'static>>),
+    /// A batch, whose body has its ids.
+    Batch(OnEach),
 }
 
 impl Head {
@@ -57,6 +70,7 @@ impl Head {
     pub(super) fn op(&self) -> Op {
         match self {
             Head::PutWith(_) => Op::PutWith,
+            Head::Batch(on_each) => on_each.op(),
         }
     }
 
@@ -66,20 +80,59 @@ impl Head {
         let Some(body) = bytes.strip_suffix(CRLF) else {
             return Request::refused(Refusal::ExpectedCrlf, Some(self.op()));
         };
-        Request::Command(match self {
+        match self {
             Head::PutWith(head) => {
                 let mut put: Box<PutWith<'_>> = head;
                 put.body = body.into();
-                Command::PutWith(put)
+                Request::Command(Command::PutWith(put))
             }
-        })
+            Head::Batch(on_each) => match ids(body) {
+                Some(ids) => Request::Command(Command::Batch { on_each, ids }),
+                None => Request::refused(Refusal::BadFormat, Some(on_each.op())),
+            },
+        }
     }
+}
+
+/// Ids with blanks between them, [`BATCH_MAX`] at most.
+fn ids(mut body: &[u8]) -> Option<Vec<JobId>> {
+    let mut ids = Vec::new();
+    while !body.is_empty() {
+        let is_apart = ids.is_empty() || body.starts_with(b" ");
+        if !is_apart || ids.len() == BATCH_MAX {
+            return None;
+        }
+        ids.push(JobId(take_u64(&mut body)?));
+    }
+    Some(ids)
 }
 
 /// Reads a line that announces a body, without its CR LF. `None`: it does not, or its numbers cannot be
 /// read.
 pub(super) fn announced(line: &[u8]) -> Option<Announced> {
-    put_with(line.strip_prefix(PUT_WITH)?)
+    if let Some(rest) = line.strip_prefix(PUT_WITH) {
+        put_with(rest)
+    } else if let Some(rest) = line.strip_prefix(DELETE_BATCH) {
+        batch(rest, OnEach::Delete)
+    } else if let Some(rest) = line.strip_prefix(TOUCH_BATCH) {
+        batch(rest, OnEach::Touch)
+    } else {
+        release_batch(line.strip_prefix(RELEASE_BATCH)?)
+    }
+}
+
+fn release_batch(mut rest: &[u8]) -> Option<Announced> {
+    let pri = take_u32(&mut rest)?;
+    let delay = take_u32(&mut rest)?;
+    batch(rest, OnEach::Release { pri, delay })
+}
+
+fn batch(rest: &[u8], on_each: OnEach) -> Option<Announced> {
+    Some(Announced {
+        op: on_each.op(),
+        body_size: last_u32(rest)?,
+        head: Some(Head::Batch(on_each)),
+    })
 }
 
 fn put_with(mut rest: &[u8]) -> Option<Announced> {
@@ -123,16 +176,10 @@ fn read_attribute(attribute: &str, put: &mut PutWith<'static>) -> Option<()> {
         "tube" if is_tube_name(value.as_bytes()) => {
             put.tube.replace(value.to_owned().into()).is_none()
         }
-        "at" => put.at.replace(number(value)?).is_none(),
+        "at" => put.at.replace(last_u32(value.as_bytes())?).is_none(),
         _ => false,
     };
     is_new.then_some(())
-}
-
-/// Digits alone: the standard library would take a sign, too.
-fn number(text: &str) -> Option<u32> {
-    let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
-    text.parse().ok().filter(|_| is_number)
 }
 
 /// Reads a line, without its CR LF. `None`: it is no extended command either.
@@ -167,6 +214,16 @@ mod tests {
             (b"put-with 1 2 3 4294967296 tube=a", BAD_FORMAT),
             (b"put-with -1 2 3 4", BAD_FORMAT),
             (b"put-with", None),
+            (b"delete-batch ", BAD_FORMAT),
+            (b"delete-batch 1 ", BAD_FORMAT),
+            (b"delete-batch 1 2", BAD_FORMAT),
+            (b"delete-batch x", BAD_FORMAT),
+            (b"delete-batch", None),
+            (b"touch-batch 4294967296", BAD_FORMAT),
+            (b"release-batch 1", BAD_FORMAT),
+            (b"release-batch 1 2", BAD_FORMAT),
+            (b"release-batch 1 2 3 4", BAD_FORMAT),
+            (b"release-batch -1 2 3", BAD_FORMAT),
             (b"capability", None),
             (b" capabilities", None),
             (b"CAPABILITIES", None),
@@ -248,6 +305,46 @@ mod tests {
         }
         assert_eq!(put_with_of("put-with 1 2 3 5 at=1"), None, "a delay, too");
         assert_eq!(put_with_of("put-with 1 0 3 5 tube=\u{ff}"), None);
+    }
+
+    #[test]
+    fn a_batch_has_ids_with_blanks_between_them() {
+        let pri_and_delay = OnEach::Release { pri: 1, delay: 2 };
+        for (line, on_each) in [
+            ("delete-batch 5", OnEach::Delete),
+            ("touch-batch   5", OnEach::Touch),
+            ("release-batch 1 2 5", pri_and_delay),
+        ] {
+            let announced = announced(line.as_bytes()).expect(line);
+            assert_eq!((announced.op, announced.body_size), (on_each.op(), 5));
+            let ids = vec![JobId(1), JobId(22)];
+            let request = announced.head.expect(line).with(b"1  22\r\n");
+            assert_eq!(request, Request::Command(Command::Batch { on_each, ids }));
+        }
+        let max = u64::MAX.to_string();
+        for (body, expected) in [
+            ("", Some(vec![])),
+            ("7", Some(vec![7])),
+            ("  7 7", Some(vec![7, 7])),
+            (&max, Some(vec![u64::MAX])),
+            ("7 ", None),
+            (" ", None),
+            ("7,8", None),
+            ("7 x", None),
+            ("7x", None),
+            ("-7", None),
+            ("7\r\n8", None),
+            ("7\08", None),
+            ("18446744073709551616", None),
+        ] {
+            let expected = expected.map(|ids| ids.into_iter().map(JobId).collect());
+            assert_eq!(ids(body.as_bytes()), expected, "{body:?}");
+        }
+        let many = |count: usize| vec!["7"; count].join(" ");
+        assert_eq!(ids(many(1000).as_bytes()).map(|ids| ids.len()), Some(1000));
+        assert_eq!(ids(many(1001).as_bytes()), None);
+        let longest = vec![&*max; 1000].join(" ");
+        assert!(longest.len() <= IDS_SIZE_MAX as usize);
     }
 
     #[test]

@@ -35,6 +35,9 @@ pub enum Op {
     PauseTube,
     Capabilities,
     PutWith,
+    DeleteBatch,
+    TouchBatch,
+    ReleaseBatch,
     Quit,
 }
 
@@ -59,9 +62,12 @@ pub struct Capabilities(u16);
 
 impl Capabilities {
     /// The extended commands and their words, in the order of the document.
-    pub const COMMANDS: [(&'static str, Op); 2] = [
+    pub const COMMANDS: [(&'static str, Op); 5] = [
         ("capabilities", Op::Capabilities),
+        ("delete-batch", Op::DeleteBatch),
         ("put-with", Op::PutWith),
+        ("release-batch", Op::ReleaseBatch),
+        ("touch-batch", Op::TouchBatch),
     ];
 
     /// All of them.
@@ -179,6 +185,44 @@ pub enum Command<'a> {
     Capabilities(Capabilities),
     /// `put-with`, its body complete and its trailer checked. Boxed, because it is rare.
     PutWith(Box<PutWith<'a>>),
+    /// `delete-batch`, `touch-batch` and `release-batch`
+    Batch {
+        /// What is done to each of the jobs.
+        on_each: OnEach,
+        /// The jobs, [`BATCH_MAX`] at most.
+        ids: Vec<JobId>,
+    },
+}
+
+/// Jobs of one batch at most.
+pub const BATCH_MAX: usize = 1000;
+
+/// What a batch does to each of its jobs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnEach {
+    /// As `delete`.
+    Delete,
+    /// As `touch`.
+    Touch,
+    /// As `release`.
+    Release {
+        /// The new priority.
+        pri: u32,
+        /// Seconds.
+        delay: u32,
+    },
+}
+
+impl OnEach {
+    /// The command that does it to many, for its counter.
+    #[must_use]
+    pub fn op(self) -> Op {
+        match self {
+            OnEach::Delete => Op::DeleteBatch,
+            OnEach::Touch => Op::TouchBatch,
+            OnEach::Release { .. } => Op::ReleaseBatch,
+        }
+    }
 }
 
 /// A job to be put, and where and when it is ready.
@@ -280,6 +324,15 @@ pub enum Shown {
     Found,
 }
 
+/// What a batch has done to those of its jobs that were there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)] // each is what its name says
+pub enum Batched {
+    Deleted,
+    Touched,
+    Released,
+}
+
 /// Every reply of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reply<'a> {
@@ -311,6 +364,8 @@ pub enum Reply<'a> {
     Paused,
     /// `NOT_FOUND`
     NotFound,
+    /// `DELETED_BATCH <count> <bytes>` and its kin, and a YAML list of the jobs that were not found
+    Batched(Batched, u64, &'a [JobId]),
     /// `NOT_IGNORED`
     NotIgnored,
     /// `DEADLINE_SOON`

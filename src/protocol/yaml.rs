@@ -217,6 +217,19 @@ pub fn write_listed_tube(name: &str, out: &mut Vec<u8>) {
     out.push(b'\n');
 }
 
+/// Appends a list of jobs, `[]` if there are none.
+pub(super) fn write_ids(ids: &[JobId], out: &mut Vec<u8>) {
+    if ids.is_empty() {
+        return out.extend_from_slice(b"--- []\n");
+    }
+    let document = Document::begin(out);
+    for id in ids {
+        document.out.extend_from_slice(b"- ");
+        push_u64(document.out, id.0);
+        document.out.push(b'\n');
+    }
+}
+
 /// The counters that `stats` shows, in its order: beanstalkd has none for `reserve-job`,
 /// `kick-job` and `quit`, nor for the extended commands.
 const COMMAND_KEYS: [(&str, Op); 22] = [

@@ -80,8 +80,9 @@ pub(crate) fn write_private(path: &std::path::Path, text: &str) {
 }
 
 /// Each command, the roles that may run it, and what it is answered then, up to its first blank.
-/// `{id}` is a job of the tube `mail-a`, which the client uses and watches.
-const COMMANDS: [(&str, &str, &str); 29] = [
+/// `{id}` is a job of the tube `mail-a`, which the client uses and watches, `{padded}` its id in nine
+/// digits.
+const COMMANDS: [(&str, &str, &str); 32] = [
     ("put 0 0 60 1\r\nx", "all put", "INSERTED"),
     ("use mail-a", "all put work read", "USING"),
     ("watch mail-a", "all work", "WATCHING"),
@@ -109,6 +110,13 @@ const COMMANDS: [(&str, &str, &str); 29] = [
     ("capabilities", "all put work read", "OK"),
     ("put-with 0 0 60 1 tube=mail-a\r\nx", "all put", "INSERTED"),
     ("put-with 0 0 60 1\r\nx", "all put", "INSERTED"),
+    ("touch-batch 9\r\n{padded}", "all work", "TOUCHED_BATCH"),
+    (
+        "release-batch 0 0 9\r\n{padded}",
+        "all work",
+        "RELEASED_BATCH",
+    ),
+    ("delete-batch 9\r\n{padded}", "all work", "DELETED_BATCH"),
     ("nonsense", "all put work read", "UNKNOWN_COMMAND"),
     ("delete x", "all put work read", "BAD_FORMAT"),
 ];
@@ -125,7 +133,11 @@ fn answers(house: &House, token: &str, tube: &str) -> Vec<(&'static str, String)
         wire.ask(&format!("use {tube}"));
         wire.ask(&format!("watch {tube}"));
         wire.ask("ignore default");
-        let answer = wire.ask(&command.replace("{id}", &id.to_string()));
+        let command_of = |id: u64| {
+            let padded = command.replace("{padded}", &format!("{id:09}"));
+            padded.replace("{id}", &id.to_string())
+        };
+        let answer = wire.ask(&command_of(id));
         let word = answer.split([' ', '\r']).next().unwrap().to_owned();
         let there = wire.ask("list-tube-used");
         assert!(there.starts_with("USING"), "{command}: it is not closed");

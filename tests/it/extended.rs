@@ -62,10 +62,13 @@ fn capabilities_lists_the_extended_commands() {
 }
 
 /// Each line, and what beanstalkd answers to it.
-const LINES: [(&str, &str); 3] = [
+const LINES: [(&str, &str); 6] = [
     ("capabilities", "UNKNOWN_COMMAND"),
     ("put-with 0 0 60 1", "UNKNOWN_COMMAND"),
     ("put-with 0 0 60 1 tube=a", "UNKNOWN_COMMAND"),
+    ("delete-batch 1", "UNKNOWN_COMMAND"),
+    ("touch-batch 1", "UNKNOWN_COMMAND"),
+    ("release-batch 1 0 1", "UNKNOWN_COMMAND"),
 ];
 
 #[test]
@@ -179,4 +182,132 @@ fn put_with_is_refused_while_the_server_drains() {
     crate::harness::wait_until("it drains", || wire.stat("stats", "draining") == "true");
     assert_eq!(wire.ask("put-with 0 0 60 1 tube=a\r\nx"), "DRAINING");
     assert_eq!(wire.ask("list-tubes"), "OK 14\r\n---\n- default\n");
+}
+
+#[test]
+fn a_batch_is_done_to_those_that_are_there_and_names_the_others() {
+    play(
+        &[],
+        r"
+        a > put 0 0 60 1\r\na
+        a < INSERTED 1
+        a > put 0 0 60 1\r\nb
+        a < INSERTED 2
+        a > put 0 0 60 1\r\nc
+        a < INSERTED 3
+        b > reserve-job 1
+        b < RESERVED 1 1\r\na
+        b > reserve-job 2
+        b < RESERVED 2 1\r\nb
+        a > touch-batch 3\r\n1 2
+        a < TOUCHED_BATCH 0 12\r\n---\n- 1\n- 2\n
+        b > touch-batch 5\r\n1 2 3
+        b < TOUCHED_BATCH 2 8\r\n---\n- 3\n
+        # Only those that this client has reserved, each once.
+        a > release-batch 7 0 3\r\n1 2
+        a < RELEASED_BATCH 0 12\r\n---\n- 1\n- 2\n
+        b > release-batch 7 0 3\r\n1 1
+        b < RELEASED_BATCH 1 8\r\n---\n- 1\n
+        a > delete-batch 9\r\n1 2 3 9 3
+        a < DELETED_BATCH 2 16\r\n---\n- 2\n- 9\n- 3\n
+        b > delete-batch 1\r\n2
+        b < DELETED_BATCH 1 7\r\n--- []\n
+        a > delete-batch 0\r\n
+        a < DELETED_BATCH 0 7\r\n--- []\n
+        # What is refused skips its body.
+        a > put 0 0 60 1\r\nd
+        a < INSERTED 4
+        a > delete-batch 8\r\ndelete 4
+        a < BAD_FORMAT
+        a > touch-batch 2\r\n4 
+        a < BAD_FORMAT
+        a > delete-batch 2\r\n4
+        a | x
+        a < EXPECTED_CRLF
+        a > delete-batch 32769\r\n{4 *16384}4
+        a < BAD_FORMAT
+        a > delete-batch 2001\r\n{4 *1000}4
+        a < BAD_FORMAT
+        a > delete-batch x
+        a < BAD_FORMAT
+        a > list-tube-used
+        a < USING default
+    ",
+    );
+}
+
+#[test]
+fn a_batch_has_at_most_a_thousand_ids() {
+    let Some(launch) = Launch::bsd_alone() else {
+        return;
+    };
+    let server = launch.memory().start();
+    let mut wire = server.connect();
+    wire.put(b"x");
+    let ids = vec!["1"; 1000].join(" ");
+    let missing = "- 1\n".repeat(999);
+    let answer = wire.ask(&format!("delete-batch {}\r\n{ids}", ids.len()));
+    assert_eq!(answer, format!("DELETED_BATCH 1 4000\r\n---\n{missing}"));
+    let answer = wire.ask(&format!("touch-batch {}\r\n{ids} 1", ids.len() + 2));
+    assert_eq!(answer, "BAD_FORMAT");
+}
+
+#[test]
+fn jobs_that_a_batch_releases_go_to_those_who_wait_in_the_usual_order() {
+    play(
+        &[],
+        r"
+        a > put 0 0 60 1\r\na
+        a < INSERTED 1
+        a > put 0 0 60 1\r\nb
+        a < INSERTED 2
+        a > reserve
+        a < RESERVED 1 1\r\na
+        a > reserve
+        a < RESERVED 2 1\r\nb
+        b > reserve
+        a > release-batch 5 0 3\r\n1 2
+        a < RELEASED_BATCH 2 7\r\n--- []\n
+        b < RESERVED 1 1\r\na
+    ",
+    );
+}
+
+/// One job of another tube: nothing is done, not to the others either.
+#[test]
+fn a_batch_with_a_job_of_a_tube_that_the_token_is_not_for_does_nothing() {
+    let Some(launch) = Launch::bsd_alone() else {
+        return;
+    };
+    let (token, line) = crate::auth::new_token("work:mail-*");
+    let dir = tempfile::tempdir().unwrap();
+    let (tokens, socket) = (dir.path().join("tokens"), dir.path().join("socket"));
+    crate::auth::write_private(&tokens, &line);
+    let launch = launch
+        .memory()
+        .arg("-l")
+        .arg(format!("unix:{}", socket.display()));
+    let server = launch.arg("--auth-file").arg(&tokens).spawn();
+    crate::harness::wait_until("it listens", || {
+        Wire::connect_unix(&socket).is_ok() && Wire::connect(server.address()).is_ok()
+    });
+    let mut owner = Wire::connect_unix(&socket).unwrap();
+    for tube in ["mail-a", "mail-b", "other"] {
+        owner.ask(&format!("put-with 0 0 60 1 tube={tube}\r\nx"));
+    }
+    let mut wire = server.connect();
+    assert_eq!(wire.ask(&format!("auth {token}")), "AUTHENTICATED");
+    assert_eq!(wire.ask("delete-batch 5\r\n1 2 3"), "NOT_AUTHORIZED");
+    assert_eq!(owner.stat("stats", "current-jobs-ready"), "3");
+    let deleted = wire.ask("delete-batch 5\r\n1 2 9");
+    assert_eq!(deleted, "DELETED_BATCH 2 8\r\n---\n- 9\n");
+    assert_eq!(
+        wire.ask("put-with 0 0 60 1 tube=mail-a\r\nx"),
+        "NOT_AUTHORIZED"
+    );
+    let listed = wire.ask("capabilities");
+    assert!(
+        listed.contains("- delete-batch\n") && !listed.contains("put-with"),
+        "{listed}"
+    );
 }

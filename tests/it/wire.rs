@@ -1,7 +1,7 @@
 //! A small blocking client that sends raw bytes and reads whole replies.
 //!
-//! It knows one thing of the protocol: after `RESERVED`, `FOUND` and `OK` comes a chunk whose
-//! length the line tells. A reply that does not come in time fails the test with what came.
+//! It knows one thing of the protocol: after `RESERVED`, `FOUND`, `OK` and the answer to a batch comes a
+//! chunk whose length the line tells. A reply that does not come in time fails the test with what came.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -289,16 +289,22 @@ fn chunk_size(line: &[u8]) -> Option<usize> {
     let words: Vec<&str> = line.split(' ').collect();
     match words[..] {
         ["RESERVED" | "FOUND", _, size] | ["OK", size] => size.parse().ok(),
+        [
+            "DELETED_BATCH" | "TOUCHED_BATCH" | "RELEASED_BATCH",
+            _,
+            size,
+        ] => size.parse().ok(),
         _ => None,
     }
 }
 
 #[test]
 fn a_reply_is_whole_with_its_chunk_and_not_before() {
-    let replies: [&[u8]; 4] = [
+    let replies: [&[u8]; 5] = [
         b"INSERTED 7\r\n",
         b"RESERVED 7 3\r\na\r\n\r\n",
         b"OK 4\r\n---\n\r\n",
+        b"DELETED_BATCH 2 8\r\n---\n- 2\n\r\n",
         b"KICKED\r\n",
     ];
     for reply in replies {

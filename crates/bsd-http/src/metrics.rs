@@ -672,6 +672,9 @@ const COMMANDS: [(&str, Op); Op::COUNT] = [
     ("pause-tube", Op::PauseTube),
     ("capabilities", Op::Capabilities),
     ("put-with", Op::PutWith),
+    ("delete-batch", Op::DeleteBatch),
+    ("touch-batch", Op::TouchBatch),
+    ("release-batch", Op::ReleaseBatch),
     ("quit", Op::Quit),
 ];
 

@@ -199,9 +199,74 @@ fn the_body_of_an_extended_command_is_no_command_wherever_it_is_split() {
     expect(LIMITS, &bytes.chunks(1).collect::<Vec<_>>(), &requests);
 }
 
+fn batch(on_each: super::super::OnEach, ids: &[u64]) -> Request<'static> {
+    let ids = ids.iter().copied().map(JobId).collect();
+    Request::Command(Command::Batch { on_each, ids })
+}
+
+#[test]
+fn the_ids_of_a_batch_are_no_commands_wherever_they_are_split() {
+    use super::super::OnEach::{Delete, Release, Touch};
+    let refused = |refusal, op| Request::refused(refusal, Some(op));
+    let large = [b"delete-batch 32769\r\n", &[b'\n'; 32_771][..]].concat();
+    let parts: [(&[u8], Request<'_>); 8] = [
+        (b"delete-batch 6\r\n1 2  3\r\n", batch(Delete, &[1, 2, 3])),
+        (b"delete-batch 0\r\n\r\n", batch(Delete, &[])),
+        (
+            b"touch-batch 10\r\ndelete 9\r\n\r\n",
+            refused(Refusal::BadFormat, Op::TouchBatch),
+        ),
+        (b"touch-batch 1\r\n9\r\n", batch(Touch, &[9])),
+        (
+            b"release-batch 4 5 1\r\n9\r\n",
+            batch(Release { pri: 4, delay: 5 }, &[9]),
+        ),
+        (
+            b"release-batch 4 5 1\r\n99\r",
+            refused(Refusal::ExpectedCrlf, Op::ReleaseBatch),
+        ),
+        (&large, refused(Refusal::BadFormat, Op::DeleteBatch)),
+        (b"delete 7\r\n", DELETE),
+    ];
+    let (bytes, requests): (Vec<_>, Vec<_>) = parts.into_iter().unzip();
+    let begin = bytes[..6].concat().len();
+    let bytes = bytes.concat();
+    // A body that is too large is skipped, however it comes: its middle looks alike everywhere.
+    for at in (0..begin + 100).chain(bytes.len() - 100..=bytes.len()) {
+        let (first, second) = bytes.split_at(at);
+        expect(LIMITS, &[first, second], &requests);
+    }
+    expect(LIMITS, &bytes.chunks(1).collect::<Vec<_>>(), &requests);
+    // No limit of jobs is about them.
+    let none_left = Limits {
+        job_size_max: 0,
+        memory_left: 0,
+        ..LIMITS
+    };
+    for at in 0..20 {
+        let (first, second) = bytes[..24].split_at(at);
+        expect(none_left, &[first, second], &requests[..1]);
+    }
+}
+
+#[test]
+fn the_ids_of_a_batch_are_not_set_aside_and_can_be_let_go_of() {
+    let mut decoder = Decoder::default();
+    let mut input = &b"delete-batch 50\r\n0123456789"[..];
+    assert_eq!(decoder.decode(&mut input, LIMITS), None);
+    assert_eq!(decoder.beginning(), None);
+    decoder.set_aside();
+    assert_eq!(decoder.begun(), 0);
+    assert!(decoder.refuse_body());
+    let mut input = &[&[b'x'; 40][..], b"\r\ndelete 7\r\n"].concat()[..];
+    let refused = Request::refused(Refusal::OutOfMemory, Some(Op::DeleteBatch));
+    assert_eq!(decoder.decode(&mut input, LIMITS), Some(refused));
+    assert_eq!(decoder.decode(&mut input, LIMITS), Some(DELETE));
+}
+
 #[test]
 fn a_line_of_an_extended_command_has_at_most_1024_bytes_with_its_crlf() {
-    for (blanks, request) in [(1024 - 26, put_with("a", b"")), (1024 - 25, BAD_FORMAT)] {
+    for (blanks, request) in [(1024 - 25, put_with("a", b"")), (1024 - 24, BAD_FORMAT)] {
         let blanks = " ".repeat(blanks);
         let line = format!("put-with 1 0 3 0{blanks} tube=a\r\n");
         assert_eq!(line.len() > 1024, request == BAD_FORMAT);

@@ -421,7 +421,16 @@ impl Log {
         self.join_for(size, Purpose::Put, wall_ns)
     }
 
-    fn join_for(&mut self, size: u64, purpose: Purpose, wall_ns: u64) -> Result<(), AppendError> {
+    /// The same for records of another purpose: it needs as much room as they do.
+    ///
+    /// # Errors
+    /// As of an append; then nothing is joined.
+    pub fn join_for(
+        &mut self,
+        size: u64,
+        purpose: Purpose,
+        wall_ns: u64,
+    ) -> Result<(), AppendError> {
         self.check()?;
         // The first record begins the frame. Each later one asks for a frame's overhead again,
         // beside what this frame has taken.

@@ -4,12 +4,12 @@
 //! |---|---|
 //! | nothing: `quit`, `use`, `stats`, `list-tube-used`, `list-tubes-watched`, `capabilities` | all of them |
 //! | [`Right::Put`]: `put`, `put-with` | `all`, `put` |
-//! | [`Right::Work`]: `watch`, `ignore`, `reserve…`, `delete`, `release`, `bury`, `touch`, `kick…` | `all`, `work` |
+//! | [`Right::Work`]: `watch`, `ignore`, `reserve…`, `delete`, `release`, `bury`, `touch`, `kick…`, `delete-batch`, `touch-batch`, `release-batch` | `all`, `work` |
 //! | [`Right::Read`]: `peek…`, `stats-job`, `stats-tube`, `list-tubes` | `all`, `work`, `read` |
 //! | [`Right::All`]: `pause-tube` | `all` |
 //!
 //! With a pattern, the tube that the command is about must match: the one that it names, the one
-//! that the client uses, that of the job, each one that the client watches. `list-tubes` is about
+//! that the client uses, that of the job, or of each job of a batch, each one that the client watches. `list-tubes` is about
 //! all tubes.
 //!
 //! Over HTTP nothing is of one tube alone, so a token with a pattern opens nothing there. Without
@@ -54,6 +54,7 @@ enum About<'a> {
     Tube(&'a str),
     Used,
     Job(JobId),
+    Jobs(&'a [JobId]),
     Watched,
     AllTubes,
 }
@@ -228,6 +229,11 @@ fn covers(
         }
         // Of a job that is not there it may be told.
         About::Job(id) => queue.job(id).is_none_or(|job| tubes.matches(job.tube)),
+        About::Jobs(ids) => {
+            queue.visit(ids.len());
+            let matches = |id: &JobId| queue.job(*id).is_none_or(|job| tubes.matches(job.tube));
+            ids.iter().all(matches)
+        }
         // Once all match, so does what it begins to watch later.
         About::Watched => {
             let matches = |name: &str| {
@@ -265,6 +271,7 @@ fn asked<'a>(command: &'a Command<'_>) -> (Right, About<'a>) {
         C::Stats | C::ListTubeUsed | C::ListTubesWatched => (Right::None, About::Nothing),
         C::Capabilities(_) => (extended(Op::Capabilities), About::Nothing),
         C::PutWith(_) => (extended(Op::PutWith), tube),
+        C::Batch { on_each, ids } => (extended(on_each.op()), About::Jobs(ids)),
     }
 }
 
@@ -273,6 +280,7 @@ fn extended(op: Op) -> Right {
     match op {
         Op::Capabilities => Right::None,
         Op::PutWith => Right::Put,
+        Op::DeleteBatch | Op::TouchBatch | Op::ReleaseBatch => Right::Work,
         _ => Right::All,
     }
 }
