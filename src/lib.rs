@@ -74,4 +74,5 @@ pub use door::{Bounds, Job, JobError, Pending, PutOptions, block_on};
 pub use engine::Options;
 pub use error_class::{ErrorClass, SetupError, UsageError};
 pub use library::{Finish, JobQueue, Queue, Reserved, Session};
+pub use protocol::{Cursor, JobPage};
 pub use storage::{OpenError, StoreError, SyncPolicy};

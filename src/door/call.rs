@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::protocol::{BATCH_MAX, Command, PutWith, Reply};
+use crate::protocol::{BATCH_MAX, Command, JobPage, PutWith, Reply};
 use crate::storage::StoreError;
 use crate::types::{JobId, is_tube_name};
 
@@ -246,6 +246,8 @@ pub enum Answer {
     Count(u64),
     /// A document, in YAML.
     Document(Vec<u8>),
+    /// Jobs of a tube.
+    Jobs(JobPage),
     /// It is done to all jobs of a batch but these, which are not there or may not be changed here.
     AllBut(Vec<JobId>),
     /// The results of a batch, one for each command.
@@ -271,6 +273,7 @@ impl Answer {
             Reply::KickedCount(count) => Ok(Answer::Count(count)),
             Reply::Yaml(document) => Ok(Answer::Document(document.to_vec())),
             Reply::Batched(_, _, missing) => Ok(Answer::AllBut(missing.to_vec())),
+            Reply::Jobs(page) => Ok(Answer::Jobs(page.clone())),
             Reply::TimedOut => Ok(Answer::NoJob),
             Reply::DeadlineSoon => Err(JobError::DeadlineSoon),
             Reply::NotFound => Err(JobError::NotFound),
@@ -296,6 +299,7 @@ impl Answer {
         let held = match self {
             Answer::Reserved(job) | Answer::Found(job) => job.body.len(),
             Answer::Document(document) => document.len(),
+            Answer::Jobs(page) => size_of_val(&page.jobs[..]),
             Answer::AllBut(ids) => size_of_val(&ids[..]),
             Answer::Batch(outcomes) => outcomes.iter().map(size_of_outcome).sum(),
             _ => 0,

@@ -15,6 +15,7 @@
 //! | `extended` | what do the extended commands do? |
 //! | `batch` | many jobs in one command, all of them or none |
 //! | `alter` | what may be changed of a job beside the commands |
+//! | `list` | which jobs of a tube are in a state? |
 //! | `store` | where bodies and changes are kept: the log, or memory alone |
 //! | `large` | how are large bodies given out? |
 //! | `outcome` | what came of logging a change, of handing out a job |
@@ -37,6 +38,7 @@ mod figures;
 mod incoming;
 mod kick;
 mod large;
+mod list;
 mod outcome;
 mod pauses;
 mod replay;

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::reserved::Reserved;
 use crate::door::{self, Answer, Job, JobError, Outcome, Pending, PutOptions};
-use crate::protocol::{Command, OnEach};
-use crate::types::JobId;
+use crate::protocol::{Command, Cursor, JobPage, ListJobs, OnEach, PAGE_MAX};
+use crate::types::{JobId, JobState};
 
 /// A session of a [`Queue`](super::Queue): it watches tubes, and jobs that it reserves belong to
 /// it.
@@ -292,6 +292,34 @@ impl Session {
     pub fn peek_buried(&self, tube: &str) -> Pending<Job> {
         let command = Command::PeekBuried(Some(tube.to_owned().into()));
         self.0.run_as(command, |answer, _| found(answer))
+    }
+
+    /// A page of the jobs of a tube that are in one state: the first one, or the one behind `after`, which
+    /// is [`JobPage::next`] of the page before. Ready, delayed and buried jobs are in the order of their
+    /// turn. It has at most `limit` jobs, and 1,000; it may have fewer, or none, and not be the last one. A
+    /// job that changes its state between two pages may be passed by, or be on both.
+    ///
+    /// # Errors
+    /// [`JobError::NotFound`] when there is no such tube, or when `after` stands at a job that is no longer
+    /// buried: begin again. [`JobError::BadTubeName`].
+    pub fn list_jobs(
+        &self,
+        tube: &str,
+        state: JobState,
+        after: Option<Cursor>,
+        limit: u16,
+    ) -> Pending<JobPage> {
+        let list = ListJobs {
+            tube: tube.to_owned().into(),
+            state,
+            after,
+            limit: limit.clamp(1, PAGE_MAX),
+        };
+        let list = Command::ListJobs(Box::new(list));
+        self.0.run_as(list, |answer, _| match answer {
+            Answer::Jobs(page) => Ok(page),
+            other => unreachable!("a list is answered {other:?}"),
+        })
     }
 
     /// The document of the protocol's `stats`: YAML.

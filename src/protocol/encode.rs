@@ -5,8 +5,8 @@
 //! growth.
 
 use super::number::push_u64;
-use super::yaml::write_ids;
-use super::{Batched, Refusal, Reply, Shown};
+use super::yaml::{write_ids, write_jobs};
+use super::{Batched, JobPage, Refusal, Reply, Shown};
 use crate::types::JobId;
 
 /// Digits of the largest number.
@@ -20,6 +20,7 @@ pub fn encode(reply: &Reply<'_>, out: &mut Vec<u8>) {
         Reply::Reserved(id, body) => job("RESERVED ", id, body, out),
         Reply::Found(id, body) => job("FOUND ", id, body, out),
         Reply::Yaml(document) => sized("OK ", document, out),
+        Reply::Jobs(page) => jobs(page, out),
         Reply::Watching(count) => number("WATCHING ", count as u64, out),
         Reply::KickedCount(count) => number("KICKED ", count, out),
         Reply::Kicked => word("KICKED\r\n", out),
@@ -90,6 +91,12 @@ fn name(word: &str, name: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
+fn jobs(page: &JobPage, out: &mut Vec<u8>) {
+    let mut document = Vec::new();
+    write_jobs(page, &mut document);
+    sized("OK ", &document, out);
+}
+
 /// `<word> <count> <bytes>\r\n<list>\r\n`
 fn batch(done: Batched, count: u64, missing: &[JobId], out: &mut Vec<u8>) {
     let mut document = Vec::new();
@@ -124,6 +131,7 @@ fn sized(word: &str, data: &[u8], out: &mut Vec<u8>) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Cursor;
     use super::*;
 
     #[test]
@@ -212,6 +220,33 @@ mod tests {
             let mut out = Vec::new();
             encode(&reply, &mut out);
             assert_eq!(out, bytes.as_bytes(), "{reply:?}");
+        }
+    }
+
+    #[test]
+    fn a_page_of_jobs_has_their_ids_and_sizes_and_where_the_next_one_begins() {
+        let cursor = Cursor {
+            id: JobId(8),
+            key: -5,
+            client: 0,
+        };
+        let reserved = Cursor {
+            client: 3,
+            ..cursor
+        };
+        for (jobs, next, document) in [
+            (vec![], None, "---\nnext: 0\njobs: []\n"),
+            (vec![], Some(reserved), "---\nnext: 8--5-3\njobs: []\n"),
+            (
+                vec![(JobId(7), 0), (JobId(8), 65_535)],
+                Some(cursor),
+                "---\nnext: 8--5-0\njobs:\n- id: 7\n  size: 0\n- id: 8\n  size: 65535\n",
+            ),
+        ] {
+            let mut out = Vec::new();
+            encode(&Reply::Jobs(&JobPage { jobs, next }), &mut out);
+            let expected = format!("OK {}\r\n{document}\r\n", document.len());
+            assert_eq!(String::from_utf8(out).unwrap(), expected);
         }
     }
 

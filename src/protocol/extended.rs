@@ -8,17 +8,21 @@
 
 use super::decode::CRLF;
 use super::number::{last_u32, take_u32, take_u64};
-use super::{BATCH_MAX, Capabilities, Command, OnEach, Op, PutWith, Refusal, Request};
-use crate::types::{JobId, is_tube_name};
+use super::{
+    BATCH_MAX, Capabilities, Command, Cursor, ListJobs, OnEach, Op, PAGE_MAX, PutWith, Refusal,
+    Request,
+};
+use crate::types::{JobId, JobState, is_tube_name};
 
 /// Reads the rest of the line after the word. `None`: `BAD_FORMAT`, uncounted.
 type Reader = for<'a> fn(&'a [u8]) -> Option<Request<'a>>;
 
 /// The beginning of a line, and the reader of the rest. No word begins with another.
-const COMMANDS: [(&[u8], Reader); 5] = [
+const COMMANDS: [(&[u8], Reader); 6] = [
     (b"capabilities", |rest| {
         alone(rest, Command::Capabilities(Capabilities::ALL))
     }),
+    (b"list-jobs ", list_jobs),
     // Every line of these whose size can be read has gone to `announced` before.
     (PUT_WITH, |_| None),
     (DELETE_BATCH, |_| None),
@@ -189,6 +193,44 @@ pub(super) fn request(line: &[u8]) -> Option<Request<'_>> {
     Some(read(&line[word.len()..]).unwrap_or(bad))
 }
 
+/// Tube, state, cursor and limit, with blanks between them.
+fn list_jobs(rest: &[u8]) -> Option<Request<'_>> {
+    let text = std::str::from_utf8(rest).ok()?;
+    let mut words = text.split(' ').filter(|word| !word.is_empty());
+    let list = ListJobs {
+        tube: words
+            .next()
+            .filter(|it| is_tube_name(it.as_bytes()))?
+            .into(),
+        state: state(words.next()?)?,
+        after: match words.next()? {
+            "0" => None,
+            text => Some(cursor(text)?),
+        },
+        limit: u16::try_from(last_u32(words.next()?.as_bytes())?).ok()?,
+    };
+    let is_whole = words.next().is_none() && !text.ends_with(' ');
+    let is_right = is_whole && (1..=PAGE_MAX).contains(&list.limit);
+    is_right.then(|| Request::Command(Command::ListJobs(Box::new(list))))
+}
+
+fn state(word: &str) -> Option<JobState> {
+    use JobState::{Buried, Delayed, Ready, Reserved};
+    let states = [Ready, Delayed, Reserved, Buried];
+    states.into_iter().find(|state| state.word() == word)
+}
+
+/// A cursor, as a page has it. The key may begin with a dash of its own.
+fn cursor(text: &str) -> Option<Cursor> {
+    let (id, rest) = text.split_once('-')?;
+    let (key, client) = rest.rsplit_once('-')?;
+    Some(Cursor {
+        id: JobId(id.parse().ok()?),
+        key: key.parse().ok()?,
+        client: client.parse().ok()?,
+    })
+}
+
 /// A command without arguments: the word is the whole line.
 fn alone<'a>(rest: &[u8], this: Command<'a>) -> Option<Request<'a>> {
     rest.is_empty().then_some(Request::Command(this))
@@ -202,7 +244,22 @@ mod tests {
 
     fn table() -> Vec<(&'static [u8], Option<Request<'static>>)> {
         use Command as C;
+        use JobState::{Buried, Delayed, Ready, Reserved};
         let run = |command| Some(Request::Command(command));
+        let list = |tube: &'static str, state, after: Option<(u64, i64, u32)>, limit| {
+            let after = after.map(|(id, key, client)| Cursor {
+                id: JobId(id),
+                key,
+                client,
+            });
+            let tube = tube.into();
+            run(C::ListJobs(Box::new(ListJobs {
+                tube,
+                state,
+                after,
+                limit,
+            })))
+        };
         vec![
             (b"capabilities", run(C::Capabilities(Capabilities::ALL))),
             (b"capabilities ", BAD_FORMAT),
@@ -213,6 +270,33 @@ mod tests {
             (b"put-with 1 2 3 x", BAD_FORMAT),
             (b"put-with 1 2 3 4294967296 tube=a", BAD_FORMAT),
             (b"put-with -1 2 3 4", BAD_FORMAT),
+            (b"list-jobs a ready 0 1", list("a", Ready, None, 1)),
+            (
+                b"list-jobs  a  buried  8-7-0  1000",
+                list("a", Buried, Some((8, 7, 0)), 1000),
+            ),
+            (
+                b"list-jobs a delayed 8--7-0 10",
+                list("a", Delayed, Some((8, -7, 0)), 10),
+            ),
+            (
+                b"list-jobs a reserved 8-7-4294967295 10",
+                list("a", Reserved, Some((8, 7, u32::MAX)), 10),
+            ),
+            (b"list-jobs a ready 0", BAD_FORMAT),
+            (b"list-jobs a ready 0 1 ", BAD_FORMAT),
+            (b"list-jobs a ready 0 1 2", BAD_FORMAT),
+            (b"list-jobs a ready 0 0", BAD_FORMAT),
+            (b"list-jobs a ready 0 1001", BAD_FORMAT),
+            (b"list-jobs a ready 0 +1", BAD_FORMAT),
+            (b"list-jobs a ready x 1", BAD_FORMAT),
+            (b"list-jobs a ready 8 1", BAD_FORMAT),
+            (b"list-jobs a ready 8-7 1", BAD_FORMAT),
+            (b"list-jobs a ready 8-x-0 1", BAD_FORMAT),
+            (b"list-jobs a urgent 0 1", BAD_FORMAT),
+            (b"list-jobs -a ready 0 1", BAD_FORMAT),
+            (b"list-jobs a ready 0 1\0", BAD_FORMAT),
+            (b"list-jobs", None),
             (b"put-with", None),
             (b"delete-batch ", BAD_FORMAT),
             (b"delete-batch 1 ", BAD_FORMAT),

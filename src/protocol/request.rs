@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use crate::types::JobId;
+use crate::types::{JobId, JobState};
 
 /// The commands that `stats` counts, in no particular order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -38,6 +38,7 @@ pub enum Op {
     DeleteBatch,
     TouchBatch,
     ReleaseBatch,
+    ListJobs,
     Quit,
 }
 
@@ -62,9 +63,10 @@ pub struct Capabilities(u16);
 
 impl Capabilities {
     /// The extended commands and their words, in the order of the document.
-    pub const COMMANDS: [(&'static str, Op); 5] = [
+    pub const COMMANDS: [(&'static str, Op); 6] = [
         ("capabilities", Op::Capabilities),
         ("delete-batch", Op::DeleteBatch),
+        ("list-jobs", Op::ListJobs),
         ("put-with", Op::PutWith),
         ("release-batch", Op::ReleaseBatch),
         ("touch-batch", Op::TouchBatch),
@@ -185,6 +187,8 @@ pub enum Command<'a> {
     Capabilities(Capabilities),
     /// `put-with`, its body complete and its trailer checked. Boxed, because it is rare.
     PutWith(Box<PutWith<'a>>),
+    /// `list-jobs`. Boxed, because it is rare.
+    ListJobs(Box<ListJobs<'a>>),
     /// `delete-batch`, `touch-batch` and `release-batch`
     Batch {
         /// What is done to each of the jobs.
@@ -192,6 +196,42 @@ pub enum Command<'a> {
         /// The jobs, [`BATCH_MAX`] at most.
         ids: Vec<JobId>,
     },
+}
+
+/// A question for a page of the jobs of a tube.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListJobs<'a> {
+    /// The tube.
+    pub tube: Cow<'a, str>,
+    /// The state that the jobs are in.
+    pub state: JobState,
+    /// Where the page before ended; `None`: it is the first one.
+    pub after: Option<Cursor>,
+    /// Jobs of the page at most: 1 to [`PAGE_MAX`].
+    pub limit: u16,
+}
+
+/// Jobs of a page at most.
+pub const PAGE_MAX: u16 = 1000;
+
+/// Where a page of jobs ended. It means something to the server that gave it, until that ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cursor {
+    /// The last job that was looked at.
+    pub id: JobId,
+    /// Where it stands in the order of its state.
+    pub key: i64,
+    /// Of a reserved job the number of its client, else 0.
+    pub client: u32,
+}
+
+/// A page of the jobs of a tube that are in one state.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct JobPage {
+    /// The jobs, and the bytes of their bodies.
+    pub jobs: Vec<(JobId, u32)>,
+    /// Where the next page begins; `None`: there are no more jobs.
+    pub next: Option<Cursor>,
 }
 
 /// Jobs of one batch at most.
@@ -256,6 +296,7 @@ impl Command<'_> {
             | Command::PeekBuried(tube)
             | Command::Kick { tube, .. } => tube.as_deref(),
             Command::PutWith(put) => put.tube.as_deref(),
+            Command::ListJobs(list) => Some(&list.tube),
             Command::Use(tube)
             | Command::Watch(tube)
             | Command::Ignore(tube)
@@ -346,6 +387,8 @@ pub enum Reply<'a> {
     Found(JobId, &'a [u8]),
     /// `OK <bytes>` and a YAML document (which includes its last newline)
     Yaml(&'a [u8]),
+    /// `OK <bytes>` and a YAML document: the answer to `list-jobs`
+    Jobs(&'a JobPage),
     /// `WATCHING <count>`
     Watching(usize),
     /// `KICKED <count>`, the answer to `kick`

@@ -9,8 +9,8 @@
 //! The structs are plain data; other modules do the counting. All times are in whole seconds unless
 //! the name says otherwise.
 
-use super::Op;
 use super::number::push_u64;
+use super::{Cursor, JobPage, Op};
 use crate::types::{Counters, JobCounts, JobId, JobState};
 
 /// The values of `stats-job`.
@@ -227,6 +227,23 @@ pub(super) fn write_ids(ids: &[JobId], out: &mut Vec<u8>) {
         document.out.extend_from_slice(b"- ");
         push_u64(document.out, id.0);
         document.out.push(b'\n');
+    }
+}
+
+/// Appends a page of jobs. A cursor has dashes: a point or a colon would make a number of it.
+pub(super) fn write_jobs(page: &JobPage, out: &mut Vec<u8>) {
+    let mut document = Document::begin(out);
+    match page.next {
+        None => document.word("next", "0"),
+        Some(Cursor { id, key, client }) => document.word("next", &format!("{id}-{key}-{client}")),
+    }
+    if page.jobs.is_empty() {
+        return document.word("jobs", "[]");
+    }
+    document.out.extend_from_slice(b"jobs:\n");
+    for (id, size) in &page.jobs {
+        document.number("- id", id.0);
+        document.number("  size", *size);
     }
 }
 

@@ -82,7 +82,7 @@ pub(crate) fn write_private(path: &std::path::Path, text: &str) {
 /// Each command, the roles that may run it, and what it is answered then, up to its first blank.
 /// `{id}` is a job of the tube `mail-a`, which the client uses and watches, `{padded}` its id in nine
 /// digits.
-const COMMANDS: [(&str, &str, &str); 32] = [
+const COMMANDS: [(&str, &str, &str); 33] = [
     ("put 0 0 60 1\r\nx", "all put", "INSERTED"),
     ("use mail-a", "all put work read", "USING"),
     ("watch mail-a", "all work", "WATCHING"),
@@ -110,6 +110,7 @@ const COMMANDS: [(&str, &str, &str); 32] = [
     ("capabilities", "all put work read", "OK"),
     ("put-with 0 0 60 1 tube=mail-a\r\nx", "all put", "INSERTED"),
     ("put-with 0 0 60 1\r\nx", "all put", "INSERTED"),
+    ("list-jobs mail-a ready 0 10", "all work read", "OK"),
     ("touch-batch 9\r\n{padded}", "all work", "TOUCHED_BATCH"),
     (
         "release-batch 0 0 9\r\n{padded}",
@@ -192,7 +193,7 @@ fn with_a_pattern_a_token_is_for_those_tubes_alone() {
             "use mail-a" => "USING",
             "watch mail-a" | "ignore mail-b" => continue,
             "stats" | "list-tube-used" | "list-tubes-watched" | "capabilities" => continue,
-            "stats-tube mail-a" | "pause-tube mail-a 0" => continue,
+            "stats-tube mail-a" | "pause-tube mail-a 0" | "list-jobs mail-a ready 0 10" => continue,
             "put-with 0 0 60 1 tube=mail-a\r\nx" => "INSERTED",
             "nonsense" | "delete x" => continue,
             _ => "NOT_AUTHORIZED",

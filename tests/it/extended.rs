@@ -62,10 +62,11 @@ fn capabilities_lists_the_extended_commands() {
 }
 
 /// Each line, and what beanstalkd answers to it.
-const LINES: [(&str, &str); 6] = [
+const LINES: [(&str, &str); 7] = [
     ("capabilities", "UNKNOWN_COMMAND"),
     ("put-with 0 0 60 1", "UNKNOWN_COMMAND"),
     ("put-with 0 0 60 1 tube=a", "UNKNOWN_COMMAND"),
+    ("list-jobs default ready 0 10", "UNKNOWN_COMMAND"),
     ("delete-batch 1", "UNKNOWN_COMMAND"),
     ("touch-batch 1", "UNKNOWN_COMMAND"),
     ("release-batch 1 0 1", "UNKNOWN_COMMAND"),
@@ -309,5 +310,61 @@ fn a_batch_with_a_job_of_a_tube_that_the_token_is_not_for_does_nothing() {
     assert!(
         listed.contains("- delete-batch\n") && !listed.contains("put-with"),
         "{listed}"
+    );
+}
+
+#[test]
+fn list_jobs_has_the_jobs_of_a_tube_in_one_state_page_by_page() {
+    play(
+        &[],
+        r"
+        a > list-jobs mail ready 0 10
+        a < NOT_FOUND
+        a > list-jobs default ready 0 10
+        a < OK 21\r\n---\nnext: 0\njobs: []\n
+        a > put-with 5 0 60 1 tube=mail\r\na
+        a < INSERTED 1
+        a > put-with 4 0 60 2 tube=mail\r\nbb
+        a < INSERTED 2
+        a > put-with 5 0 60 3 tube=mail\r\nccc
+        a < INSERTED 3
+        a > put-with 5 1000 60 4 tube=mail\r\ndddd
+        a < INSERTED 4
+        a > list-jobs mail ready 0 2
+        a < OK 51\r\n---\nnext: 1-5-0\njobs:\n- id: 2\n  size: 2\n- id: 1\n  size: 1\n
+        a > list-jobs mail ready 1-5-0 2
+        a < OK 34\r\n---\nnext: 0\njobs:\n- id: 3\n  size: 3\n
+        a > list-jobs mail delayed 0 1
+        a < OK 34\r\n---\nnext: 0\njobs:\n- id: 4\n  size: 4\n
+        # The cursor stands also where its job is gone, unless it was buried.
+        a > delete 1
+        a < DELETED
+        a > list-jobs mail ready 1-5-0 2
+        a < OK 34\r\n---\nnext: 0\njobs:\n- id: 3\n  size: 3\n
+        b > reserve-job 2
+        b < RESERVED 2 2\r\nbb
+        b > reserve-job 3
+        b < RESERVED 3 3\r\nccc
+        a > list-jobs mail reserved 0 1000
+        a < OK 49\r\n---\nnext: 0\njobs:\n- id: 2\n  size: 2\n- id: 3\n  size: 3\n
+        a > list-jobs default reserved 0 1000
+        a < OK 21\r\n---\nnext: 0\njobs: []\n
+        b > bury 2 1
+        b < BURIED
+        b > bury 3 1
+        b < BURIED
+        a > list-jobs mail buried 0 1
+        a < OK 38\r\n---\nnext: 2-0-0\njobs:\n- id: 2\n  size: 2\n
+        a > list-jobs mail buried 2-0-0 1
+        a < OK 34\r\n---\nnext: 0\njobs:\n- id: 3\n  size: 3\n
+        a > kick-job 2
+        a < KICKED
+        a > list-jobs mail buried 2-0-0 1
+        a < NOT_FOUND
+        a > list-jobs mail urgent 0 1
+        a < BAD_FORMAT
+        a > list-jobs mail ready 0 1001
+        a < BAD_FORMAT
+    ",
     );
 }

@@ -675,6 +675,7 @@ const COMMANDS: [(&str, Op); Op::COUNT] = [
     ("delete-batch", Op::DeleteBatch),
     ("touch-batch", Op::TouchBatch),
     ("release-batch", Op::ReleaseBatch),
+    ("list-jobs", Op::ListJobs),
     ("quit", Op::Quit),
 ];
 

@@ -5,7 +5,7 @@
 //! | nothing: `quit`, `use`, `stats`, `list-tube-used`, `list-tubes-watched`, `capabilities` | all of them |
 //! | [`Right::Put`]: `put`, `put-with` | `all`, `put` |
 //! | [`Right::Work`]: `watch`, `ignore`, `reserve…`, `delete`, `release`, `bury`, `touch`, `kick…`, `delete-batch`, `touch-batch`, `release-batch` | `all`, `work` |
-//! | [`Right::Read`]: `peek…`, `stats-job`, `stats-tube`, `list-tubes` | `all`, `work`, `read` |
+//! | [`Right::Read`]: `peek…`, `stats-job`, `stats-tube`, `list-tubes`, `list-jobs` | `all`, `work`, `read` |
 //! | [`Right::All`]: `pause-tube` | `all` |
 //!
 //! With a pattern, the tube that the command is about must match: the one that it names, the one
@@ -271,6 +271,7 @@ fn asked<'a>(command: &'a Command<'_>) -> (Right, About<'a>) {
         C::Stats | C::ListTubeUsed | C::ListTubesWatched => (Right::None, About::Nothing),
         C::Capabilities(_) => (extended(Op::Capabilities), About::Nothing),
         C::PutWith(_) => (extended(Op::PutWith), tube),
+        C::ListJobs(_) => (extended(Op::ListJobs), tube),
         C::Batch { on_each, ids } => (extended(on_each.op()), About::Jobs(ids)),
     }
 }
@@ -280,6 +281,7 @@ fn extended(op: Op) -> Right {
     match op {
         Op::Capabilities => Right::None,
         Op::PutWith => Right::Put,
+        Op::ListJobs => Right::Read,
         Op::DeleteBatch | Op::TouchBatch | Op::ReleaseBatch => Right::Work,
         _ => Right::All,
     }
