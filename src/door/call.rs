@@ -195,11 +195,14 @@ pub(super) fn check(command: &Command<'_>, job_size_max: u32) -> Result<(), JobE
             size_max: job_size_max,
         });
     }
-    if let Command::Batch { ids, .. } = command
-        && ids.len() > BATCH_MAX
-    {
+    let count = match command {
+        Command::Batch { ids, .. } => ids.len(),
+        Command::ReserveBatch { most, .. } => usize::from(*most),
+        _ => 0,
+    };
+    if count > BATCH_MAX {
         return Err(JobError::TooMany {
-            count: ids.len(),
+            count,
             count_max: BATCH_MAX,
         });
     }
@@ -236,6 +239,8 @@ pub enum Answer {
     Inserted(JobId),
     /// A job is reserved by this session.
     Reserved(Job),
+    /// Several jobs are reserved by this session.
+    ReservedMany(Vec<Job>),
     /// A job was looked at.
     Found(Job),
     /// There was no job within the time.
@@ -267,6 +272,9 @@ impl Answer {
         match reply {
             Reply::Inserted(id) => Ok(Answer::Inserted(id)),
             Reply::Reserved(id, body) => Ok(Answer::Reserved(job(id, body))),
+            Reply::ReservedBatch(jobs) => Ok(Answer::ReservedMany(
+                jobs.iter().map(|one| job(one.id, one.body)).collect(),
+            )),
             Reply::Found(id, body) => Ok(Answer::Found(job(id, body))),
             Reply::Using(tube) => Ok(Answer::Using(tube.into())),
             Reply::Watching(count) => Ok(Answer::Count(count as u64)),
@@ -294,10 +302,24 @@ impl Answer {
         }
     }
 
+    /// The jobs that the session has reserved with it.
+    pub(super) fn reserved(&self) -> impl Iterator<Item = JobId> {
+        let jobs = match self {
+            Answer::Reserved(job) => std::slice::from_ref(job),
+            Answer::ReservedMany(jobs) => jobs,
+            _ => &[],
+        };
+        jobs.iter().map(|job| job.id)
+    }
+
     /// Bytes that it takes.
     pub(super) fn size(&self) -> usize {
         let held = match self {
             Answer::Reserved(job) | Answer::Found(job) => job.body.len(),
+            Answer::ReservedMany(jobs) => jobs
+                .iter()
+                .map(|job| size_of::<Job>() + job.body.len())
+                .sum(),
             Answer::Document(document) => document.len(),
             Answer::Jobs(page) => size_of_val(&page.jobs[..]),
             Answer::AllBut(ids) => size_of_val(&ids[..]),

@@ -8,6 +8,7 @@ use super::call::{Answer, JobError, Outcome, check, size_of_outcome};
 use super::handover::{Giver, Load};
 use crate::engine::{Engine, Flow, Link, ReplySink, TubeDocument};
 use crate::protocol::{Command, Op, Reply, Request, Shown};
+use crate::queue::Terms;
 use crate::storage::Body;
 use crate::types::{ClientId, JobId, Now, Ticket, Time};
 
@@ -26,6 +27,8 @@ struct Seat {
 /// A caller that waits for a job.
 struct Waiting {
     timer: Option<Timer>,
+    /// Jobs that it takes at most, if it asks for several.
+    most: Option<u16>,
     giver: Giver<Outcome>,
 }
 
@@ -193,8 +196,8 @@ impl Seats {
             match parked.answer {
                 Given::Work(finish) => finish(),
                 Given::Outcome(token, giver, outcome) => {
-                    if let Err(Ok(Answer::Reserved(job))) = giver.give(outcome) {
-                        unwanted(token, job.id);
+                    if let Err(Ok(answer)) = giver.give(outcome) {
+                        answer.reserved().for_each(|id| unwanted(token, id));
                     }
                 }
             }
@@ -229,10 +232,15 @@ impl Seats {
         now: Now,
         others: &mut dyn ReplySink,
     ) {
-        if let Command::Reserve { timeout, .. } = command {
+        let waits = match command {
+            Command::Reserve { timeout, .. } => Some((timeout, None)),
+            Command::ReserveBatch { most, timeout } => Some((timeout, Some(most))),
+            _ => None,
+        };
+        if let Some((timeout, most)) = waits {
             self.release(size);
             let until = timeout.map(|timeout| now.mono.plus(timeout));
-            return self.reserve(client, until, giver, engine, now, others);
+            return self.reserve(client, Terms { until, most }, giver, engine, now, others);
         }
         match self.begin(client, command, engine, now, others) {
             Some((after, outcome)) => self.park(client, after, giver, outcome, size),
@@ -284,11 +292,11 @@ impl Seats {
         answered
     }
 
-    /// Reserve a job for a caller that waits until `until` at most; `None`: without limit.
+    /// Reserve a job for a caller that waits on these terms.
     fn reserve(
         &mut self,
         client: ClientId,
-        until: Option<Time>,
+        Terms { until, most }: Terms,
         giver: Giver<Outcome>,
         engine: &mut Engine,
         now: Now,
@@ -300,7 +308,9 @@ impl Seats {
             return self.park_uncounted(client, engine.after(), giver, Ok(Answer::NoJob));
         }
         let timer = until.map(|until| self.set_timer(client, until));
-        self.of(client).waiting.push_back(Waiting { timer, giver });
+        self.of(client)
+            .waiting
+            .push_back(Waiting { timer, most, giver });
         if !is_behind {
             self.wait_on(client, engine, now, others);
         }
@@ -323,7 +333,10 @@ impl Seats {
                 Some((until, ..)) if until > now.mono => (None, Op::ReserveWithTimeout),
                 Some(_) => (Some(Duration::ZERO), Op::ReserveWithTimeout),
             };
-            let command = Command::Reserve { timeout, op };
+            let command = match first.most {
+                None => Command::Reserve { timeout, op },
+                Some(most) => Command::ReserveBatch { most, timeout },
+            };
             match self.run_command(client, command, engine, now, others) {
                 Some((after, outcome)) => self.answer_first(client, after, outcome),
                 None => return,
@@ -494,7 +507,14 @@ impl<S: ReplySink + ?Sized> ReplySink for Replies<'_, S> {
         !self.seats.has(client) && self.others.takes_pieces(client)
     }
 
-    fn reply_body(&mut self, client: ClientId, after: Ticket, job: (Shown, JobId), body: Body) {
+    fn room(&self, client: ClientId) -> usize {
+        match self.seats.has(client) {
+            true => usize::MAX,
+            false => self.others.room(client),
+        }
+    }
+
+    fn reply_body(&mut self, client: ClientId, after: Ticket, job: (Shown<'_>, JobId), body: Body) {
         self.others.reply_body(client, after, job, body);
     }
 

@@ -293,7 +293,9 @@ impl<T> Drop for Pending<T> {
             return;
         }
         match self.taker.abandon() {
-            Abandoned::Full(Ok(Answer::Reserved(job))) => self.session.give_back(job.id),
+            Abandoned::Full(Ok(answer)) => {
+                answer.reserved().for_each(|id| self.session.give_back(id))
+            }
             Abandoned::Empty => {
                 let token = self.session.token();
                 self.session.shared().channel.note(Note::Look(token));

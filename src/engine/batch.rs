@@ -4,16 +4,24 @@
 //! they are one entry. Room for all of them is made before the first is written, so the command is
 //! done or refused as a whole. What is not the client's, or not there, is left out and named in the
 //! reply.
+//!
+//! A batch of jobs that is reserved is no record. Each job is reserved when its body was read, and all
+//! that are reserved are in the reply.
 
-use super::Flow;
 use super::commands::Turn;
-use super::outcome::Logged;
-use crate::protocol::{Batched, OnEach, Reply};
+use super::large::is_in_pieces;
+use super::outcome::{Handed, Logged};
+use super::{Engine, Flow, ReplySink};
+use crate::protocol::{BatchJob, Batched, OnEach, Reply};
+use crate::queue::Queue;
 use crate::storage::{AppendError, NO_KICK, Purpose, StoreError};
-use crate::types::JobId;
+use crate::types::{ClientId, JobId, Now};
 
 /// Visits that each job of a batch counts: as many as a command of its own would.
 const VISITS_A_JOB: usize = 4;
+
+/// Bytes of the bodies of a batch that is reserved at most, unless the first one alone has more.
+const BODIES_MAX: usize = 1 << 20;
 
 impl Turn<'_> {
     /// Do this to each job that is there and may be changed by the client.
@@ -90,6 +98,108 @@ impl Turn<'_> {
             "room was made for the records of a batch, job {id} among them"
         );
         Ok(true)
+    }
+}
+
+/// Jobs that are reserved, and their bodies one behind the other.
+#[derive(Default)]
+struct Gathered {
+    bodies: Vec<u8>,
+    /// The jobs, and where the body of each ends.
+    jobs: Vec<(JobId, usize)>,
+}
+
+impl Gathered {
+    /// The jobs as they are sent.
+    fn as_sent<'a>(&'a self, queue: &'a Queue) -> Vec<BatchJob<'a>> {
+        let mut begin = 0;
+        let sent = self.jobs.iter().map(|(id, end)| {
+            let Some(job) = queue.job(*id) else {
+                unreachable!("job {id} was reserved a moment ago")
+            };
+            let body = &self.bodies[std::mem::replace(&mut begin, *end)..*end];
+            BatchJob {
+                id: *id,
+                tube: job.tube,
+                body,
+            }
+        });
+        sent.collect()
+    }
+}
+
+impl Engine {
+    /// Reserve a ready job for a client, and then others that are ready, the best first, `most` in all;
+    /// and send them in one reply. A body that is given out in pieces comes alone: it ends the batch.
+    pub(super) fn hand_out_batch(
+        &mut self,
+        client: ClientId,
+        first: JobId,
+        most: u16,
+        now: Now,
+        sink: &mut dyn ReplySink,
+    ) -> Result<Handed, StoreError> {
+        let mut gathered = Gathered::default();
+        match self.gather(client, first, &mut gathered, now)? {
+            Handed::Out => {}
+            handed => return Ok(handed),
+        }
+        let room = BODIES_MAX.min(sink.room(client));
+        while gathered.jobs.len() < usize::from(most)
+            && let Some(id) = self.next_of_batch(
+                client,
+                room.saturating_sub(gathered.bodies.len()),
+                now,
+                sink,
+            )
+        {
+            self.queue.visit(VISITS_A_JOB);
+            if let Handed::NotNow = self.gather(client, id, &mut gathered, now)? {
+                break;
+            }
+        }
+        let jobs = gathered.as_sent(&self.queue);
+        sink.reply(client, self.after(), Reply::ReservedBatch(&jobs));
+        Ok(Handed::Batch(jobs.len()))
+    }
+
+    /// The next job that fits into what is left of the room. A client for which the search takes long
+    /// gets one job at a time.
+    fn next_of_batch(
+        &mut self,
+        client: ClientId,
+        left: usize,
+        now: Now,
+        sink: &dyn ReplySink,
+    ) -> Option<JobId> {
+        if self.queue.takes_long(client) {
+            return None;
+        }
+        let id = self.queue.best_ready(client, now.mono)?;
+        let (_, dims) = self.queue.put_record(id)?;
+        let size = dims.body_size as usize;
+        (size <= left && !is_in_pieces(client, size, sink)).then_some(id)
+    }
+
+    /// Read the body of a job, and reserve it. The caller sends what was gathered, whatever comes.
+    fn gather(
+        &mut self,
+        client: ClientId,
+        id: JobId,
+        gathered: &mut Gathered,
+        now: Now,
+    ) -> Result<Handed, StoreError> {
+        let Some((place, dims)) = self.queue.put_record(id) else {
+            unreachable!("job {id} is ready and does not exist")
+        };
+        let (tube_size, body_size) = (dims.tube_len as usize, dims.body_size as usize);
+        match self.store.read_body(place, id, tube_size, body_size) {
+            Ok(body) => gathered.bodies.extend_from_slice(body),
+            Err(error) => return self.not_read(id, &error, now),
+        }
+        gathered.jobs.push((id, gathered.bodies.len()));
+        self.note_reserved(client, id, now);
+        Ok(Handed::Out)
     }
 }
 

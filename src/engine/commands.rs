@@ -7,6 +7,7 @@ use super::outcome::{Handed, Logged};
 use super::pauses::Owner;
 use super::{Engine, Flow, ReplySink};
 use crate::protocol::{Command, Op, Refusal, Reply, Request};
+use crate::queue::Terms;
 use crate::storage::{AppendError, Begun, BodyError, NO_KICK, Purpose, StoreError};
 use crate::types::{Change, ClientId, JobId, JobState, Now, Place, Time};
 
@@ -66,7 +67,10 @@ impl Engine {
             Command::PutWith(put) => turn.put_with(put, begun),
             Command::ListJobs(list) => turn.list_jobs(list),
             Command::Batch { on_each, ids } => turn.batch(*on_each, ids),
-            Command::Reserve { timeout, op } => turn.reserve(*timeout, *op),
+            Command::Reserve { timeout, op } => turn.reserve(*timeout, None, *op),
+            Command::ReserveBatch { most, timeout } => {
+                turn.reserve(*timeout, Some(*most), Op::ReserveBatch)
+            }
             Command::ReserveJob(id) => turn.reserve_job(*id),
             Command::Delete(id) => turn.delete(*id),
             Command::Release { id, pri, delay } => turn.release(*id, *pri, *delay),
@@ -229,32 +233,36 @@ impl Engine {
         Ok(Logged::Done)
     }
 
-    /// Hand ready jobs to clients that wait for them. Says whether there are none left to hand out.
+    /// Hand ready jobs to clients that wait for them, this many or some more if they are in a batch. Says
+    /// whether there are none left to hand out.
     pub(super) fn serve_waiting(
         &mut self,
-        budget: usize,
+        mut budget: usize,
         now: Now,
         sink: &mut dyn ReplySink,
     ) -> Result<bool, StoreError> {
-        for _ in 0..budget {
+        while budget > 0 {
             let Some((client, job)) = self.queue.next_match() else {
                 return Ok(true);
             };
-            let until = self.queue.waits_until(client);
-            if let Handed::NotNow = self.hand_out(client, job, until, now, sink)? {
-                return Ok(true);
-            }
+            let terms = self.queue.terms(client);
+            let count = match self.hand_out(client, job, terms, now, sink)? {
+                Handed::NotNow => return Ok(true),
+                Handed::Batch(count) => count,
+                Handed::Out | Handed::Later | Handed::Lost => 1,
+            };
+            budget = budget.saturating_sub(count);
         }
         Ok(self.queue.next_match().is_none())
     }
 
-    /// Reserve a ready job for a client and send it. If its body is lost and that is found out later,
-    /// the client waits for another one until `until`.
+    /// Reserve a ready job for a client and send it, with others if the terms say so. If its body is
+    /// lost and that is found out later, the client waits for another one on these terms.
     fn hand_out(
         &mut self,
         client: ClientId,
         id: JobId,
-        until: Option<Time>,
+        terms: Terms,
         now: Now,
         sink: &mut dyn ReplySink,
     ) -> Result<Handed, StoreError> {
@@ -264,12 +272,15 @@ impl Engine {
         let (tube_size, body_size) = (dims.tube_len as usize, dims.body_size as usize);
         if is_in_pieces(client, body_size, sink) {
             self.note_reserved(client, id, now);
-            let what = Wanted::Job { until };
+            let what = Wanted::Job { terms };
             let awaited = Awaited { client, id, what };
             return Ok(match self.give_out(awaited, now, sink)? {
                 Flow::Blocked => Handed::Later,
                 Flow::Next | Flow::Close => Handed::Out,
             });
+        }
+        if let Some(most) = terms.most {
+            return self.hand_out_batch(client, id, most, now, sink);
         }
         let after = self.after();
         match self.store.read_body(place, id, tube_size, body_size) {
@@ -528,14 +539,21 @@ impl Turn<'_> {
         }
     }
 
-    fn reserve(&mut self, timeout: Option<Duration>, op: Op) -> Result<Flow, StoreError> {
+    /// One job, or at most this many in a batch.
+    fn reserve(
+        &mut self,
+        timeout: Option<Duration>,
+        most: Option<u16>,
+        op: Op,
+    ) -> Result<Flow, StoreError> {
         let engine = &mut *self.engine;
         engine.count(op);
         engine.queue.set_worker(self.client);
         let (client, now) = (self.client, self.now);
         let until = timeout.map(|timeout| now.mono.plus(timeout));
+        let terms = Terms { until, most };
         if engine.queue.takes_long(client) {
-            engine.queue.wait(client, until);
+            engine.queue.wait(client, terms);
             engine.is_busy = true;
             return Ok(Flow::Blocked);
         }
@@ -543,8 +561,8 @@ impl Turn<'_> {
             return self.reply(Reply::DeadlineSoon);
         }
         while let Some(id) = engine.queue.best_ready(client, now.mono) {
-            match engine.hand_out(client, id, until, now, self.sink)? {
-                Handed::Out => return Ok(Flow::Next),
+            match engine.hand_out(client, id, terms, now, self.sink)? {
+                Handed::Out | Handed::Batch(_) => return Ok(Flow::Next),
                 Handed::Later => return Ok(Flow::Blocked),
                 Handed::Lost => {}
                 Handed::NotNow => return self.reply(Reply::OutOfMemory),
@@ -553,7 +571,7 @@ impl Turn<'_> {
         if timeout == Some(Duration::ZERO) {
             return self.reply(Reply::TimedOut);
         }
-        self.engine.queue.wait(client, until);
+        self.engine.queue.wait(client, terms);
         Ok(Flow::Blocked)
     }
 
@@ -582,7 +600,7 @@ impl Turn<'_> {
         {
             return self.reply(Reply::OutOfMemory);
         }
-        let outcome = engine.hand_out(self.client, id, None, self.now, self.sink)?;
+        let outcome = engine.hand_out(self.client, id, Terms::default(), self.now, self.sink)?;
         self.reply_unless_out(&outcome)
     }
 

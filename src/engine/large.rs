@@ -14,6 +14,7 @@ use super::outcome::{Handed, Logged};
 use super::store::{LARGE, Lent};
 use super::{Engine, Flow, ReplySink};
 use crate::protocol::{Reply, Shown};
+use crate::queue::Terms;
 use crate::storage::{Body, BodyCheck, BodyError, Log, PIECE, Purpose, StoreError};
 use crate::types::{ClientId, JobId, JobState, Now, Place, Time};
 
@@ -31,8 +32,8 @@ pub(super) struct Awaited {
 /// Request of a client for a job with a large body.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Wanted {
-    /// It has reserved it, and would have waited for one until then.
-    Job { until: Option<Time> },
+    /// It has reserved it, and would have waited for one on these terms.
+    Job { terms: Terms },
     /// To reserve this one.
     ThisJob,
     /// To look at it.
@@ -63,10 +64,10 @@ impl Checks {
     /// The client would not wait for another job.
     pub(super) fn hurry(&mut self, client: ClientId, now: Time) {
         for check in &mut self.list {
-            if let Wanted::Job { until } = &mut check.awaited.what
+            if let Wanted::Job { terms } = &mut check.awaited.what
                 && check.awaited.client == client
             {
-                *until = Some(now);
+                terms.until = Some(now);
             }
         }
     }
@@ -158,6 +159,14 @@ impl Engine {
         let Awaited { client, id, what } = awaited;
         let shown = match what {
             Wanted::Look => Shown::Found,
+            Wanted::Job { terms } if terms.most.is_some() => {
+                let Some(job) = self.queue.job(id) else {
+                    // An operator has taken it from the client and deleted it.
+                    self.wait_again(client, terms);
+                    return Ok(());
+                };
+                Shown::Batch(job.tube)
+            }
             Wanted::Job { .. } => Shown::Reserved,
             Wanted::ThisJob => match self.reserve_this(client, id, now)? {
                 None => Shown::Reserved,
@@ -216,9 +225,8 @@ impl Engine {
         }
         let outcome = self.not_read(id, error, now)?;
         match (what, &outcome) {
-            (Wanted::Job { until }, Handed::Lost) => {
-                self.queue.wait(client, until);
-                self.is_busy = true;
+            (Wanted::Job { terms }, Handed::Lost) => {
+                self.wait_again(client, terms);
                 return Ok(());
             }
             (Wanted::Job { .. }, _) => _ = self.give_back(client, id, now),
@@ -227,6 +235,12 @@ impl Engine {
         let refusal = outcome.refusal().unwrap_or(Reply::InternalError);
         sink.reply(client, self.after(), refusal);
         Ok(())
+    }
+
+    /// A client has not got the job that it was to have, and waits for another one.
+    fn wait_again(&mut self, client: ClientId, terms: Terms) {
+        self.queue.wait(client, terms);
+        self.is_busy = true;
     }
 
     /// Bytes of memory, or of files that are gone, which are kept only because clients read bodies in

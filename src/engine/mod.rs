@@ -201,6 +201,12 @@ pub trait ReplySink {
         self.reply(client, after, Reply::Yaml(&whole));
     }
 
+    /// Bytes of replies for which there is room now: a batch of jobs ends before it goes past them. Its
+    /// first job may.
+    fn room(&self, _: ClientId) -> usize {
+        usize::MAX
+    }
+
     /// Whether large bodies come to this client by [`ReplySink::reply_body`]; otherwise in one piece.
     fn takes_pieces(&self, _: ClientId) -> bool {
         false
@@ -208,7 +214,7 @@ pub trait ReplySink {
 
     /// A job with a large body as a reply. The body is read as it leaves; until then nothing may be run
     /// for the client.
-    fn reply_body(&mut self, _: ClientId, _: Ticket, (_, id): (Shown, JobId), _: Body) {
+    fn reply_body(&mut self, _: ClientId, _: Ticket, (_, id): (Shown<'_>, JobId), _: Body) {
         unreachable!("job {id} is given in pieces to a client that takes none");
     }
 }

@@ -13,6 +13,8 @@ pub(super) enum Logged {
 /// Result of handing out a job.
 pub(super) enum Handed {
     Out,
+    /// It is out with others, this many in all.
+    Batch(usize),
     /// It is reserved, and its body comes when it has been checked.
     Later,
     /// Its body is lost and it has been buried; the client has got nothing.
@@ -26,7 +28,7 @@ impl Handed {
     /// Reply to a client that asked for this job.
     pub(super) fn refusal(&self) -> Option<Reply<'static>> {
         match self {
-            Handed::Out | Handed::Later => None,
+            Handed::Out | Handed::Batch(_) | Handed::Later => None,
             Handed::Lost => Some(Reply::InternalError),
             Handed::NotNow => Some(Reply::OutOfMemory),
         }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::reserved::Reserved;
 use crate::door::{self, Answer, Job, JobError, Outcome, Pending, PutOptions};
-use crate::protocol::{Command, Cursor, JobPage, ListJobs, OnEach, PAGE_MAX};
+use crate::protocol::{BATCH_MAX, Command, Cursor, JobPage, ListJobs, OnEach, PAGE_MAX};
 use crate::types::{JobId, JobState};
 
 /// A session of a [`Queue`](super::Queue): it watches tubes, and jobs that it reserves belong to
@@ -120,6 +120,26 @@ impl Session {
                 Answer::Reserved(job) => Ok(Some(Reserved::new(session, job))),
                 _ => Ok(None),
             })
+    }
+
+    /// Reserve several of the most urgent ready jobs of the watched tubes: wait for the first one, no
+    /// longer than `timeout`, then take those that are ready, `most` in all and 1 to 1,000, and 1 MiB of
+    /// bodies together, which the first one alone may exceed. None within the time: an empty list. Each is
+    /// given back unless it is finished.
+    ///
+    /// # Errors
+    /// [`JobError::DeadlineSoon`]: another job of this session must be finished first.
+    pub fn reserve_batch(&self, most: u16, timeout: Duration) -> Pending<Vec<Reserved>> {
+        let most = most.clamp(1, BATCH_MAX as u16);
+        let timeout = Some(timeout);
+        let reserve = Command::ReserveBatch { most, timeout };
+        self.0.run_as(reserve, |answer, session| match answer {
+            Answer::ReservedMany(jobs) => {
+                let reserved = |job| Reserved::new(session, job);
+                Ok(jobs.into_iter().map(reserved).collect())
+            }
+            _ => Ok(Vec::new()),
+        })
     }
 
     /// Reserve this job, whatever its tube and state, unless it is reserved.

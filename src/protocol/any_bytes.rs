@@ -215,7 +215,7 @@ mod tests {
     use crate::random::Random;
 
     /// Parts of requests, and bytes that break them.
-    const FRAGMENTS: [&[u8]; 44] = [
+    const FRAGMENTS: [&[u8]; 45] = [
         b"\r\n",
         b"\r\n",
         b"\r\n",
@@ -254,6 +254,7 @@ mod tests {
         b"touch-batch 14\r\ndelete 1\r\n1 2\r\n\r\n",
         b"release-batch 1 0 ",
         b"delete-batch 40000\r\n",
+        b"reserve-batch 10 0\r\n",
         b"list-jobs tube ready 0 10\r\n",
         b" tube=",
         b" at=1",

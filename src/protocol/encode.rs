@@ -6,7 +6,7 @@
 
 use super::number::push_u64;
 use super::yaml::{write_ids, write_jobs};
-use super::{Batched, JobPage, Refusal, Reply, Shown};
+use super::{BatchJob, Batched, JobPage, Refusal, Reply, Shown};
 use crate::types::JobId;
 
 /// Digits of the largest number.
@@ -18,6 +18,7 @@ pub fn encode(reply: &Reply<'_>, out: &mut Vec<u8>) {
         Reply::Inserted(id) => number("INSERTED ", id.0, out),
         Reply::Using(tube) => name("USING ", tube, out),
         Reply::Reserved(id, body) => job("RESERVED ", id, body, out),
+        Reply::ReservedBatch(jobs) => reserved_batch(jobs, out),
         Reply::Found(id, body) => job("FOUND ", id, body, out),
         Reply::Yaml(document) => sized("OK ", document, out),
         Reply::Jobs(page) => jobs(page, out),
@@ -54,13 +55,18 @@ pub fn encode_document_end(out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends the line of a [`Reply::Reserved`] or [`Reply::Found`] whose body has `size` bytes. The body
+/// Appends the line of a [`Reply::Reserved`] or [`Reply::Found`], or the lines of a
+/// [`Reply::ReservedBatch`] of one job, whose body has `size` bytes. The body
 /// must follow, and then [`encode_document_end`].
-pub fn encode_body_begin(shown: Shown, id: JobId, size: usize, out: &mut Vec<u8>) {
-    out.extend_from_slice(match shown {
-        Shown::Reserved => b"RESERVED ",
-        Shown::Found => b"FOUND ",
-    });
+pub fn encode_body_begin(shown: Shown<'_>, id: JobId, size: usize, out: &mut Vec<u8>) {
+    match shown {
+        Shown::Reserved => word("RESERVED ", out),
+        Shown::Found => word("FOUND ", out),
+        Shown::Batch(tube) => {
+            number("RESERVED_BATCH ", 1, out);
+            return batch_job_begin(id, tube, size, out);
+        }
+    }
     push_u64(out, id.0);
     number(" ", size as u64, out);
 }
@@ -89,6 +95,27 @@ fn name(word: &str, name: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(word.as_bytes());
     out.extend_from_slice(name.as_bytes());
     out.extend_from_slice(b"\r\n");
+}
+
+fn reserved_batch(jobs: &[BatchJob<'_>], out: &mut Vec<u8>) {
+    let size = |job: &BatchJob<'_>| job.tube.len() + job.body.len() + 2 * NUMBER_SIZE_MAX + 10;
+    // Reserved at once: growing step by step might end with twice the size.
+    out.reserve(jobs.iter().map(size).sum::<usize>() + 2 * NUMBER_SIZE_MAX);
+    number("RESERVED_BATCH ", jobs.len() as u64, out);
+    for job in jobs {
+        batch_job_begin(job.id, job.tube, job.body.len(), out);
+        out.extend_from_slice(job.body);
+        encode_document_end(out);
+    }
+}
+
+/// `JOB <id> <tube> <bytes>\r\n`
+fn batch_job_begin(id: JobId, tube: &str, size: usize, out: &mut Vec<u8>) {
+    word("JOB ", out);
+    push_u64(out, id.0);
+    word(" ", out);
+    word(tube, out);
+    number(" ", size as u64, out);
 }
 
 fn jobs(page: &JobPage, out: &mut Vec<u8>) {
@@ -137,9 +164,12 @@ mod tests {
     #[test]
     fn g46_a_body_that_comes_in_pieces_begins_and_ends_as_one_in_one_piece() {
         let (id, body) = (JobId(7), &b"hello"[..]);
+        let tube = "mail";
+        let job = BatchJob { id, tube, body };
         for (shown, reply) in [
             (Shown::Reserved, Reply::Reserved(id, body)),
             (Shown::Found, Reply::Found(id, body)),
+            (Shown::Batch(tube), Reply::ReservedBatch(&[job])),
         ] {
             let (mut whole, mut parts) = (Vec::new(), Vec::new());
             encode(&reply, &mut whole);
@@ -151,7 +181,7 @@ mod tests {
     }
 
     /// Every reply and its bytes, as `protocol.txt` has them.
-    const REPLIES: [(Reply<'static>, &str); 33] = [
+    const REPLIES: [(Reply<'static>, &str); 34] = [
         (Reply::Authenticated, "AUTHENTICATED\r\n"),
         (Reply::NotAuthorized, "NOT_AUTHORIZED\r\n"),
         (Reply::Inserted(JobId(1)), "INSERTED 1\r\n"),
@@ -165,6 +195,22 @@ mod tests {
             "RESERVED 7 5\r\nhello\r\n",
         ),
         (Reply::Reserved(JobId(7), b""), "RESERVED 7 0\r\n\r\n"),
+        (
+            Reply::ReservedBatch(&[
+                BatchJob {
+                    id: JobId(7),
+                    tube: "mail",
+                    body: b"a\r\nb",
+                },
+                BatchJob {
+                    id: JobId(u64::MAX),
+                    tube: "default",
+                    body: b"",
+                },
+            ]),
+            "RESERVED_BATCH 2\r\nJOB 7 mail 4\r\na\r\nb\r\n\
+             JOB 18446744073709551615 default 0\r\n\r\n",
+        ),
         (
             Reply::Found(JobId(100), b"a\r\nb"),
             "FOUND 100 4\r\na\r\nb\r\n",

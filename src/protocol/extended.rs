@@ -6,8 +6,11 @@
 //! The rules are those of beanstalkd, and stricter where it is lax: a word, then blanks and
 //! arguments, and nothing after the last one.
 
+use std::time::Duration;
+
 use super::decode::CRLF;
 use super::number::{last_u32, take_u32, take_u64};
+use super::parse::TIMEOUT_MAX;
 use super::{
     BATCH_MAX, Capabilities, Command, Cursor, ListJobs, OnEach, Op, PAGE_MAX, PutWith, Refusal,
     Request,
@@ -18,11 +21,12 @@ use crate::types::{JobId, JobState, is_tube_name};
 type Reader = for<'a> fn(&'a [u8]) -> Option<Request<'a>>;
 
 /// The beginning of a line, and the reader of the rest. No word begins with another.
-const COMMANDS: [(&[u8], Reader); 6] = [
+const COMMANDS: [(&[u8], Reader); 7] = [
     (b"capabilities", |rest| {
         alone(rest, Command::Capabilities(Capabilities::ALL))
     }),
     (b"list-jobs ", list_jobs),
+    (b"reserve-batch ", reserve_batch),
     // Every line of these whose size can be read has gone to `announced` before.
     (PUT_WITH, |_| None),
     (DELETE_BATCH, |_| None),
@@ -193,6 +197,19 @@ pub(super) fn request(line: &[u8]) -> Option<Request<'_>> {
     Some(read(&line[word.len()..]).unwrap_or(bad))
 }
 
+/// The largest number of jobs, and a timeout as that of `reserve-with-timeout`.
+fn reserve_batch(mut rest: &[u8]) -> Option<Request<'_>> {
+    let most = usize::try_from(take_u32(&mut rest)?).ok()?;
+    let seconds = last_u32(rest).filter(|seconds| *seconds <= TIMEOUT_MAX)?;
+    let is_right = (1..=BATCH_MAX).contains(&most);
+    is_right.then(|| {
+        Request::Command(Command::ReserveBatch {
+            most: most as u16,
+            timeout: Some(Duration::from_secs(seconds.into())),
+        })
+    })
+}
+
 /// Tube, state, cursor and limit, with blanks between them.
 fn list_jobs(rest: &[u8]) -> Option<Request<'_>> {
     let text = std::str::from_utf8(rest).ok()?;
@@ -246,6 +263,10 @@ mod tests {
         use Command as C;
         use JobState::{Buried, Delayed, Ready, Reserved};
         let run = |command| Some(Request::Command(command));
+        let reserve = |most, seconds| {
+            let timeout = Some(Duration::from_secs(seconds));
+            run(C::ReserveBatch { most, timeout })
+        };
         let list = |tube: &'static str, state, after: Option<(u64, i64, u32)>, limit| {
             let after = after.map(|(id, key, client)| Cursor {
                 id: JobId(id),
@@ -270,6 +291,21 @@ mod tests {
             (b"put-with 1 2 3 x", BAD_FORMAT),
             (b"put-with 1 2 3 4294967296 tube=a", BAD_FORMAT),
             (b"put-with -1 2 3 4", BAD_FORMAT),
+            (b"reserve-batch 1 0", reserve(1, 0)),
+            (
+                b"reserve-batch  1000  2147483647",
+                reserve(1000, i32::MAX as u64),
+            ),
+            (b"reserve-batch 0 0", BAD_FORMAT),
+            (b"reserve-batch 1001 0", BAD_FORMAT),
+            (b"reserve-batch 65537 0", BAD_FORMAT),
+            (b"reserve-batch 1 2147483648", BAD_FORMAT),
+            (b"reserve-batch 1 -1", BAD_FORMAT),
+            (b"reserve-batch 1 0 ", BAD_FORMAT),
+            (b"reserve-batch 1 0x", BAD_FORMAT),
+            (b"reserve-batch 1", BAD_FORMAT),
+            (b"reserve-batch ", BAD_FORMAT),
+            (b"reserve-batch", None),
             (b"list-jobs a ready 0 1", list("a", Ready, None, 1)),
             (
                 b"list-jobs  a  buried  8-7-0  1000",

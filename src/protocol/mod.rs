@@ -27,7 +27,7 @@ pub mod any_bytes;
 pub use decode::{Decoder, Limits};
 pub use encode::{encode, encode_body_begin, encode_document_begin, encode_document_end};
 pub use request::{
-    BATCH_MAX, Batched, Capabilities, Command, Cursor, JobPage, ListJobs, OnEach, Op, PAGE_MAX,
-    Protocol, PutWith, Refusal, Reply, Request, Shown,
+    BATCH_MAX, BatchJob, Batched, Capabilities, Command, Cursor, JobPage, ListJobs, OnEach, Op,
+    PAGE_MAX, Protocol, PutWith, Refusal, Reply, Request, Shown,
 };
 pub use yaml::{JobStats, ServerStats, TubeStats, write_listed_tube, write_tube_list};

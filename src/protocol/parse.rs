@@ -68,6 +68,9 @@ const COMMANDS: [(&[u8], Reader); 26] = [
     (b"auth ", |token| Some(Request::Auth(token))),
 ];
 
+/// Seconds that a client may ask to wait for a job at most.
+pub(super) const TIMEOUT_MAX: u32 = i32::MAX as u32;
+
 /// Content of a `put` line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PutLine {
@@ -194,7 +197,6 @@ fn tube_name(name: &[u8]) -> Option<&str> {
 /// Blanks, then a number of seconds below 2^31. Bytes after its digits are ignored, as in
 /// beanstalkd 1.13; 1.12 also accepted signs and cut larger numbers to 32 bits.
 fn reserve_with_timeout(mut rest: &[u8]) -> Option<Request<'_>> {
-    const TIMEOUT_MAX: u32 = i32::MAX as u32;
     let seconds = take_u32(&mut rest).filter(|seconds| *seconds <= TIMEOUT_MAX)?;
     command(Command::Reserve {
         timeout: Some(Duration::from_secs(seconds.into())),

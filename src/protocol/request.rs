@@ -39,6 +39,7 @@ pub enum Op {
     TouchBatch,
     ReleaseBatch,
     ListJobs,
+    ReserveBatch,
     Quit,
 }
 
@@ -63,12 +64,13 @@ pub struct Capabilities(u16);
 
 impl Capabilities {
     /// The extended commands and their words, in the order of the document.
-    pub const COMMANDS: [(&'static str, Op); 6] = [
+    pub const COMMANDS: [(&'static str, Op); 7] = [
         ("capabilities", Op::Capabilities),
         ("delete-batch", Op::DeleteBatch),
         ("list-jobs", Op::ListJobs),
         ("put-with", Op::PutWith),
         ("release-batch", Op::ReleaseBatch),
+        ("reserve-batch", Op::ReserveBatch),
         ("touch-batch", Op::TouchBatch),
     ];
 
@@ -187,6 +189,13 @@ pub enum Command<'a> {
     Capabilities(Capabilities),
     /// `put-with`, its body complete and its trailer checked. Boxed, because it is rare.
     PutWith(Box<PutWith<'a>>),
+    /// `reserve-batch`
+    ReserveBatch {
+        /// Jobs at most, 1 to [`BATCH_MAX`].
+        most: u16,
+        /// `None` waits forever.
+        timeout: Option<Duration>,
+    },
     /// `list-jobs`. Boxed, because it is rare.
     ListJobs(Box<ListJobs<'a>>),
     /// `delete-batch`, `touch-batch` and `release-batch`
@@ -309,7 +318,8 @@ impl Command<'_> {
     /// Its reply may come in a later turn: it waits for a job, or takes several turns.
     #[must_use]
     pub fn may_wait(&self) -> bool {
-        matches!(self, Command::Reserve { .. } | Command::Kick { .. })
+        use Command::{Kick, Reserve, ReserveBatch};
+        matches!(self, Reserve { .. } | ReserveBatch { .. } | Kick { .. })
     }
 }
 
@@ -358,11 +368,24 @@ impl Request<'_> {
 
 /// Why a body is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shown {
+pub enum Shown<'a> {
     /// The client has reserved the job: `RESERVED`.
     Reserved,
+    /// The client has reserved it as the only one of a batch: `RESERVED_BATCH`. This is its tube.
+    Batch(&'a str),
     /// The client looks at it: `FOUND`.
     Found,
+}
+
+/// A job of a batch that the client has reserved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BatchJob<'a> {
+    /// Its id.
+    pub id: JobId,
+    /// The tube that it is in.
+    pub tube: &'a str,
+    /// Its body.
+    pub body: &'a [u8],
 }
 
 /// What a batch has done to those of its jobs that were there.
@@ -383,6 +406,8 @@ pub enum Reply<'a> {
     Using(&'a str),
     /// `RESERVED <id> <bytes>` and the body
     Reserved(JobId, &'a [u8]),
+    /// `RESERVED_BATCH <count>`, and for each job `JOB <id> <tube> <bytes>` and the body
+    ReservedBatch(&'a [BatchJob<'a>]),
     /// `FOUND <id> <bytes>` and the body
     Found(JobId, &'a [u8]),
     /// `OK <bytes>` and a YAML document (which includes its last newline)

@@ -29,9 +29,26 @@ pub(super) struct Client {
 /// A reserve command without an answer.
 pub(super) struct Wait {
     pub(super) ticket: u64,
-    pub(super) until: Option<Time>,
+    pub(super) terms: Terms,
     /// How far the search through the jobs that were there at its start has come.
     pub(super) searched: Searched,
+}
+
+/// What a client waits for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Terms {
+    /// When the wait ends at the latest; `None`: never.
+    pub until: Option<Time>,
+    /// Jobs that it takes at most, of those that are ready when there is one; `None`: it asks for a
+    /// single job.
+    pub most: Option<u16>,
+}
+
+impl From<Option<Time>> for Terms {
+    /// A wait for a single job.
+    fn from(until: Option<Time>) -> Terms {
+        Terms { until, most: None }
+    }
 }
 
 /// Why a wait ended without a job.
@@ -62,7 +79,11 @@ impl Client {
     pub(super) fn due(&self) -> Option<Time> {
         match &self.wait {
             Some(wait) if wait.searched != Searched::All => None,
-            Some(wait) => self.margin_begins().into_iter().chain(wait.until).min(),
+            Some(wait) => self
+                .margin_begins()
+                .into_iter()
+                .chain(wait.terms.until)
+                .min(),
             None => self
                 .reserved
                 .first()

@@ -62,7 +62,7 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 pub use self::apply::{Applied, ApplyError, RecordDims};
-pub use self::client::WaitEnd;
+pub use self::client::{Terms, WaitEnd};
 pub use self::departed::TubeTotals;
 #[cfg(test)]
 pub(crate) use self::events::EVENTS_MAX;

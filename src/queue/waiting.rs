@@ -10,17 +10,17 @@
 //! its job.
 
 use super::Queue;
-use super::client::{Searched, Wait, WaitEnd};
+use super::client::{Searched, Terms, Wait, WaitEnd};
 use super::handle::ClientHandle;
 use super::tube::Tube;
 use crate::types::{ClientId, JobId, Time};
 
 impl Queue {
-    /// Lets the client wait for a job, until `until` or forever, after those that already wait.
+    /// Lets the client wait for a job, on these terms, after those that already wait.
     ///
     /// # Panics
     /// If it is already waiting.
-    pub fn wait(&mut self, id: ClientId, until: Option<Time>) {
+    pub fn wait(&mut self, id: ClientId, terms: impl Into<Terms>) {
         let handle = self.idle_client(id);
         let ticket = self.next_ticket;
         self.next_ticket += 1;
@@ -28,7 +28,7 @@ impl Queue {
         let searched = self.searched_already(handle);
         self.clients[handle].wait = Some(Wait {
             ticket,
-            until,
+            terms: terms.into(),
             searched,
         });
         if self.clients[handle].wide.is_some() {
@@ -47,7 +47,7 @@ impl Queue {
             return false;
         };
         let is_searching = wait.searched != Searched::All;
-        wait.until = Some(now);
+        wait.terms.until = Some(now);
         is_searching
     }
 
@@ -57,10 +57,11 @@ impl Queue {
         self.client(id).wait.is_some()
     }
 
-    /// When the client's wait ends at the latest; `None` also if it does not wait.
+    /// What the client waits for; if it does not wait, a single job.
     #[must_use]
-    pub fn waits_until(&self, id: ClientId) -> Option<Time> {
-        self.client(id).wait.as_ref()?.until
+    pub fn terms(&self, id: ClientId) -> Terms {
+        let wait = self.client(id).wait.as_ref();
+        wait.map_or(Terms::default(), |wait| wait.terms)
     }
 
     /// Ends the client's wait; `false` if it was not waiting.
@@ -145,6 +146,7 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::super::tests::{Fixture, at};
+    use super::*;
 
     #[test]
     fn who_has_waited_longest_gets_the_job_in_whichever_tube() {
@@ -180,6 +182,26 @@ mod tests {
         f.queue.use_tube(producer, "a", at(0));
         let best = f.put(producer, 4, 0);
         assert_eq!(f.queue.next_match(), Some((fast, best)));
+    }
+
+    #[test]
+    fn a_wait_keeps_its_terms_until_it_ends() {
+        let mut f = Fixture::new();
+        let client = f.queue.connect();
+        let terms = Terms {
+            until: Some(at(9)),
+            most: Some(7),
+        };
+        f.queue.wait(client, terms);
+        assert_eq!(f.queue.terms(client), terms);
+        f.queue.hurry(client, at(3));
+        assert_eq!(f.queue.terms(client).most, Some(7));
+        let producer = f.queue.connect();
+        let job = f.put(producer, 5, 0);
+        f.queue.reserve(client, job, at(0));
+        assert_eq!(f.queue.terms(client), Terms::default());
+        f.queue.wait(client, None);
+        assert_eq!(f.queue.terms(client), Terms::default());
     }
 
     #[test]

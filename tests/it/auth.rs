@@ -82,7 +82,7 @@ pub(crate) fn write_private(path: &std::path::Path, text: &str) {
 /// Each command, the roles that may run it, and what it is answered then, up to its first blank.
 /// `{id}` is a job of the tube `mail-a`, which the client uses and watches, `{padded}` its id in nine
 /// digits.
-const COMMANDS: [(&str, &str, &str); 33] = [
+const COMMANDS: [(&str, &str, &str); 34] = [
     ("put 0 0 60 1\r\nx", "all put", "INSERTED"),
     ("use mail-a", "all put work read", "USING"),
     ("watch mail-a", "all work", "WATCHING"),
@@ -110,6 +110,7 @@ const COMMANDS: [(&str, &str, &str); 33] = [
     ("capabilities", "all put work read", "OK"),
     ("put-with 0 0 60 1 tube=mail-a\r\nx", "all put", "INSERTED"),
     ("put-with 0 0 60 1\r\nx", "all put", "INSERTED"),
+    ("reserve-batch 10 0", "all work", "RESERVED_BATCH"),
     ("list-jobs mail-a ready 0 10", "all work read", "OK"),
     ("touch-batch 9\r\n{padded}", "all work", "TOUCHED_BATCH"),
     (

@@ -62,7 +62,8 @@ fn capabilities_lists_the_extended_commands() {
 }
 
 /// Each line, and what beanstalkd answers to it.
-const LINES: [(&str, &str); 7] = [
+const LINES: [(&str, &str); 8] = [
+    ("reserve-batch 1 0", "BAD_FORMAT"),
     ("capabilities", "UNKNOWN_COMMAND"),
     ("put-with 0 0 60 1", "UNKNOWN_COMMAND"),
     ("put-with 0 0 60 1 tube=a", "UNKNOWN_COMMAND"),
@@ -367,4 +368,119 @@ fn list_jobs_has_the_jobs_of_a_tube_in_one_state_page_by_page() {
         a < BAD_FORMAT
     ",
     );
+}
+
+#[test]
+fn reserve_batch_takes_what_is_ready_and_waits_for_the_first_job() {
+    play(
+        &[],
+        r"
+        a > reserve-batch 10 0
+        a < TIMED_OUT
+        a > put-with 5 0 60 1 tube=mail\r\na
+        a < INSERTED 1
+        a > put-with 4 0 60 4 tube=mail\r\n\r\n\r\n
+        a < INSERTED 2
+        a > put 9 0 60 0\r\n
+        a < INSERTED 3
+        b > watch mail
+        b < WATCHING 2
+        b > reserve-batch 2 0
+        b < RESERVED_BATCH 2\r\nJOB 2 mail 4\r\n\r\n\r\n\r\nJOB 1 mail 1\r\na
+        b > reserve-batch 1000 1000
+        b < RESERVED_BATCH 1\r\nJOB 3 default 0\r\n
+        b > delete-batch 5\r\n1 2 3
+        b < DELETED_BATCH 3 7\r\n--- []\n
+        b > reserve-batch 1000 1000
+        a > put 9 0 60 1\r\nx
+        a < INSERTED 4
+        b < RESERVED_BATCH 1\r\nJOB 4 default 1\r\nx
+        # In the last second of a job there is no wait.
+        b > delete 4
+        b < DELETED
+        a > put 9 0 1 1\r\ny
+        a < INSERTED 5
+        b > reserve-batch 1 0\r\nreserve-batch 1 1000
+        b < RESERVED_BATCH 1\r\nJOB 5 default 1\r\ny
+        b < DEADLINE_SOON
+        b > reserve-batch 0 0
+        b < BAD_FORMAT
+        b > reserve-batch 1001 0
+        b < BAD_FORMAT
+        b > reserve-batch 1
+        b < BAD_FORMAT
+    ",
+    );
+}
+
+/// Large bodies come alone, through the way that gives them out in pieces.
+#[test]
+fn a_large_job_comes_alone_in_its_batch() {
+    let Some(launch) = Launch::bsd_alone() else {
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    for launch in [launch.clone().memory(), launch.dir(dir.path())] {
+        let server = launch.args(["-z", "2m"]).start();
+        let mut wire = server.connect();
+        let large = "l".repeat(1_500_000);
+        for body in ["a", "b", &large, "c"] {
+            wire.put(body.as_bytes());
+        }
+        let batch = "reserve-batch 1000 10";
+        let small = "RESERVED_BATCH 2\r\nJOB 1 default 1\r\na\r\nJOB 2 default 1\r\nb";
+        assert_eq!(wire.ask(batch), small);
+        let alone = format!("RESERVED_BATCH 1\r\nJOB 3 default 1500000\r\n{large}");
+        assert!(wire.ask(batch) == alone);
+        assert_eq!(wire.ask(batch), "RESERVED_BATCH 1\r\nJOB 4 default 1\r\nc");
+        // Another client waits for it.
+        let mut other = server.connect();
+        other.send("reserve-batch 1000 1000\r\n");
+        crate::harness::wait_until("it waits", || wire.stat("stats", "current-waiting") == "1");
+        assert_eq!(wire.ask("release 3 0 0"), "RELEASED");
+        assert!(other.text() == alone);
+    }
+}
+
+/// A client that is gone, whether it has read a part of its batch or nothing, has reserved nothing.
+#[test]
+fn all_jobs_of_a_batch_are_ready_again_when_its_client_is_gone() {
+    const JOBS: usize = 900;
+    let Some(launch) = Launch::bsd_alone() else {
+        return;
+    };
+    let server = launch.memory().start();
+    let mut producer = server.connect();
+    let body = vec![b'x'; 1000];
+    (0..JOBS).for_each(|_| _ = producer.put(&body));
+    for sent in ["reserve-batch 1000 0\r\n", "reserve-batch 1000 0\r\nreserve-batch 1000 1000\r\n"] {
+        let mut wire = server.connect();
+        wire.send(sent);
+        let reserved = JOBS.to_string();
+        let stat = |wire: &mut Wire, key| wire.stat("stats", key);
+        let is_out = || stat(&mut producer, "current-jobs-reserved") == reserved;
+        crate::harness::wait_until("they are reserved", is_out);
+        drop(wire);
+        let is_back = || stat(&mut producer, "current-jobs-ready") == reserved;
+        crate::harness::wait_until("they are ready", is_back);
+    }
+    let batch = producer.ask("reserve-batch 1000 0");
+    assert!(batch.starts_with("RESERVED_BATCH 900\r\n"));
+}
+
+/// What waits for a client that reads nothing is bounded; its jobs are ready again when it is closed.
+#[test]
+fn batches_that_no_one_reads_take_no_more_memory_than_other_replies() {
+    const JOBS: usize = 400;
+    let Some(launch) = Launch::bsd_alone() else {
+        return;
+    };
+    let server = launch.memory().args(["--max-memory", "4m"]).start();
+    let mut producer = server.connect();
+    let body = vec![b'x'; 4000];
+    (0..JOBS).for_each(|_| _ = producer.put(&body));
+    // An eighth of 4 MiB is for replies, and half of that for batches.
+    let reply = producer.ask("reserve-batch 1000 0");
+    let count = reply.lines().filter(|line| line.starts_with("JOB ")).count();
+    assert!((1..=66).contains(&count), "{count}");
 }

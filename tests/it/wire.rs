@@ -273,7 +273,12 @@ pub(crate) fn job_of(reply: &[u8]) -> Option<(u64, &[u8])> {
 /// The size of the first reply in `input`, or `None` while it is incomplete.
 fn reply_size(input: &[u8]) -> Option<usize> {
     let end = line_end(input)?;
-    let size = chunk_size(&input[..end - 2]).map_or(end, |chunk| end + chunk + 2);
+    let line = &input[..end - 2];
+    if let Some(count) = line.strip_prefix(b"RESERVED_BATCH ") {
+        let count: usize = std::str::from_utf8(count).ok()?.parse().ok()?;
+        return (0..count).try_fold(end, |at, _| Some(at + reply_size(&input[at..])?));
+    }
+    let size = chunk_size(line).map_or(end, |chunk| end + chunk + 2);
     (input.len() >= size).then_some(size)
 }
 
@@ -288,6 +293,7 @@ fn chunk_size(line: &[u8]) -> Option<usize> {
     let line = std::str::from_utf8(line).ok()?;
     let words: Vec<&str> = line.split(' ').collect();
     match words[..] {
+        ["JOB", _, _, size] => size.parse().ok(),
         ["RESERVED" | "FOUND", _, size] | ["OK", size] => size.parse().ok(),
         [
             "DELETED_BATCH" | "TOUCHED_BATCH" | "RELEASED_BATCH",
@@ -300,10 +306,11 @@ fn chunk_size(line: &[u8]) -> Option<usize> {
 
 #[test]
 fn a_reply_is_whole_with_its_chunk_and_not_before() {
-    let replies: [&[u8]; 5] = [
+    let replies: [&[u8]; 6] = [
         b"INSERTED 7\r\n",
         b"RESERVED 7 3\r\na\r\n\r\n",
         b"OK 4\r\n---\n\r\n",
+        b"RESERVED_BATCH 2\r\nJOB 7 mail 3\r\na\r\n\r\nJOB 8 mail 0\r\n\r\n",
         b"DELETED_BATCH 2 8\r\n---\n- 2\n\r\n",
         b"KICKED\r\n",
     ];

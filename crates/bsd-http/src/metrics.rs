@@ -676,6 +676,7 @@ const COMMANDS: [(&str, Op); Op::COUNT] = [
     ("touch-batch", Op::TouchBatch),
     ("release-batch", Op::ReleaseBatch),
     ("list-jobs", Op::ListJobs),
+    ("reserve-batch", Op::ReserveBatch),
     ("quit", Op::Quit),
 ];
 

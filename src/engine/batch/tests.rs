@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::engine::{Engine, Options, ReplySink};
-use crate::protocol::{Command, OnEach, Reply, Request, encode};
-use crate::storage::SimFs;
+use crate::protocol::{Command, OnEach, Reply, Request, Shown, encode, encode_body_begin};
+use crate::storage::{Body, SimFs};
 use crate::storage::disk::sim::Crash;
 use crate::types::{ClientId, JobId, JobState, Now, Ticket, Time};
 
@@ -248,4 +249,246 @@ fn a_full_disk_does_a_batch_or_refuses_it_and_then_nothing_happened() {
     }
     println!("{refused} were refused, {done} done");
     assert!(done > 0);
+}
+
+fn reserve_batch(most: u16, seconds: u64) -> Command<'static> {
+    Command::ReserveBatch {
+        most,
+        timeout: Some(Duration::from_secs(seconds)),
+    }
+}
+
+fn put_in(tube: &'static str, pri: u32, body: &[u8]) -> Command<'static> {
+    Command::Put {
+        tube: Some(tube.into()),
+        pri,
+        delay: 0,
+        ttr: 60,
+        body: body.to_vec().into(),
+    }
+}
+
+#[test]
+fn a_batch_has_the_jobs_that_single_reserves_would_have_in_their_order() {
+    let mut engine = open(&SimFs::new(1));
+    let client = engine.connect();
+    run(&mut engine, client, Command::Watch("b".into()));
+    for (tube, pri, body) in [
+        ("a", 0, "unwatched"),
+        ("b", 5, "third"),
+        ("default", 4, "first"),
+        ("b", 4, "second"),
+        ("default", 9, "fourth"),
+    ] {
+        run(&mut engine, client, put_in(tube, pri, body.as_bytes()));
+    }
+    let reserved = run(&mut engine, client, reserve_batch(3, 0));
+    assert_eq!(
+        reserved,
+        "RESERVED_BATCH 3\r\nJOB 3 default 5\r\nfirst\r\nJOB 4 b 6\r\nsecond\r\n\
+         JOB 2 b 5\r\nthird\r\n"
+    );
+    assert_eq!(engine.queue().stats().jobs.reserved, 3);
+    let reserved = run(&mut engine, client, reserve_batch(1000, 0));
+    assert_eq!(reserved, "RESERVED_BATCH 1\r\nJOB 5 default 6\r\nfourth\r\n");
+    assert_eq!(run(&mut engine, client, reserve_batch(1000, 0)), "TIMED_OUT\r\n");
+    engine.disconnect(client, NOW);
+    assert_eq!(engine.queue().stats().jobs.ready, 5, "all are given back");
+}
+
+#[test]
+fn a_client_that_waits_for_a_batch_gets_what_is_ready_when_the_first_job_is() {
+    let mut engine = open(&filled(3));
+    let (client, other, late) = (engine.connect(), engine.connect(), engine.connect());
+    reserve_all(&mut engine, other, 1..=3);
+    assert_eq!(run(&mut engine, client, reserve_batch(10, 100)), "");
+    assert_eq!(run(&mut engine, late, reserve_batch(10, 100)), "");
+    let release = OnEach::Release { pri: 7, delay: 0 };
+    let replies = run(&mut engine, other, batch(release, [3, 2]));
+    let (_, reserved) = replies.split_once("--- []\n\r\n").unwrap();
+    let body = "x".repeat(100);
+    let job = |id| format!("JOB {id} default 100\r\n{body}\r\n");
+    assert_eq!(reserved, format!("RESERVED_BATCH 2\r\n{}{}", job(2), job(3)));
+    // The one that came later waits on, for a batch.
+    let replies = run(&mut engine, other, batch(release, [1]));
+    assert!(replies.ends_with(&format!("RESERVED_BATCH 1\r\n{}", job(1))), "{replies}");
+    // A plain reserve after a batch is a plain one.
+    assert_eq!(run(&mut engine, late, Command::Delete(JobId(1))), "DELETED\r\n");
+    let plain = Command::Reserve {
+        timeout: None,
+        op: crate::protocol::Op::Reserve,
+    };
+    assert_eq!(run(&mut engine, late, plain), "");
+    let replies = run(&mut engine, client, batch(release, [2]));
+    assert!(replies.ends_with(&format!("RESERVED 2 100\r\n{body}\r\n")), "{replies}");
+}
+
+#[test]
+fn a_wait_for_a_batch_ends_as_one_for_a_job_does() {
+    let mut engine = open(&SimFs::new(1));
+    let client = engine.connect();
+    assert_eq!(run(&mut engine, client, reserve_batch(10, 5)), "");
+    let later = Now {
+        mono: Time(NOW.mono.0 + 6_000_000_000),
+        ..NOW
+    };
+    let mut replies = Replies::default();
+    engine.tick(later, &mut replies).unwrap();
+    assert_eq!(replies.0, b"TIMED_OUT\r\n");
+    assert_eq!(run(&mut engine, client, reserve_batch(10, 5)), "");
+    let mut replies = Replies::default();
+    engine.half_closed(client, NOW, &mut replies);
+    assert_eq!(replies.0, b"TIMED_OUT\r\n");
+}
+
+/// The sum of the bodies of a batch.
+fn sizes(reply: &str) -> Vec<usize> {
+    let lines = reply.lines().filter(|line| line.starts_with("JOB "));
+    let size = |line: &str| line.rsplit(' ').next().unwrap().parse().unwrap();
+    lines.map(size).collect()
+}
+
+#[test]
+fn the_bodies_of_a_batch_have_a_mebibyte_together_and_the_first_any_size() {
+    const MIB: usize = 1 << 20;
+    for (bodies, taken) in [
+        (&[60_000; 18][..], 17),
+        (&[MIB / 32; 33], 32),
+        (&[MIB + 1, 1, 1], 1),
+        (&[MIB, 0, 0, 1], 3),
+        (&[1, MIB, 1], 1),
+    ] {
+        let mut engine = Engine::open(
+            &Options {
+                job_size_max: 2 << 20,
+                ..Options::default()
+            },
+            NOW,
+        )
+        .unwrap();
+        let client = engine.connect();
+        for size in bodies {
+            run(&mut engine, client, put(*size));
+        }
+        let reply = run(&mut engine, client, reserve_batch(1000, 0));
+        assert_eq!(sizes(&reply), bodies[..taken]);
+        assert_eq!(engine.queue().stats().jobs.reserved, taken as u64);
+    }
+}
+
+/// Takes large bodies in pieces, and has little room.
+#[derive(Default)]
+struct Pieces {
+    replies: Replies,
+    room: usize,
+    bodies: usize,
+}
+
+impl ReplySink for Pieces {
+    fn reply(&mut self, client: ClientId, after: Ticket, reply: Reply<'_>) {
+        self.replies.reply(client, after, reply);
+    }
+
+    fn room(&self, _: ClientId) -> usize {
+        self.room
+    }
+
+    fn takes_pieces(&self, _: ClientId) -> bool {
+        true
+    }
+
+    fn reply_body(&mut self, _: ClientId, _: Ticket, job: (Shown<'_>, JobId), body: Body) {
+        let (shown, id) = job;
+        encode_body_begin(shown, id, body.size(), &mut self.replies.0);
+        self.bodies += 1;
+    }
+}
+
+fn run_in_pieces(engine: &mut Engine, client: ClientId, sink: &mut Pieces) -> String {
+    sink.replies.0.clear();
+    let request = Request::Command(reserve_batch(1000, 100));
+    engine.run(client, request, NOW, sink);
+    for _ in 0..100 {
+        engine.tick(NOW, sink).unwrap();
+        engine.commit(NOW).unwrap();
+    }
+    String::from_utf8(sink.replies.0.clone()).unwrap()
+}
+
+#[test]
+fn a_large_body_comes_alone_and_ends_the_batch_before_it() {
+    for dir in [None, Some("/log".into())] {
+        let options = Options {
+            dir,
+            job_size_max: 1 << 20,
+            fs: Arc::new(SimFs::new(1)),
+            ..Options::default()
+        };
+        let mut engine = Engine::open(&options, NOW).unwrap();
+        let client = engine.connect();
+        for size in [10, 20, 70_000, 30] {
+            run(&mut engine, client, put(size));
+        }
+        engine.commit(NOW).unwrap();
+        let mut sink = Pieces {
+            room: usize::MAX,
+            ..Pieces::default()
+        };
+        assert_eq!(sizes(&run_in_pieces(&mut engine, client, &mut sink)), [10, 20]);
+        let large = run_in_pieces(&mut engine, client, &mut sink);
+        assert_eq!(large, "RESERVED_BATCH 1\r\nJOB 3 default 70000\r\n");
+        assert_eq!(sink.bodies, 1);
+        assert_eq!(sizes(&run_in_pieces(&mut engine, client, &mut sink)), [30]);
+        assert_eq!(engine.queue().stats().jobs.reserved, 4);
+    }
+}
+
+#[test]
+fn a_batch_ends_where_there_is_no_more_room_for_replies() {
+    let mut engine = open(&filled(10));
+    let client = engine.connect();
+    for (room, taken) in [(0, 1), (99, 1), (250, 2), (usize::MAX, 6)] {
+        let mut sink = Pieces {
+            room,
+            ..Pieces::default()
+        };
+        let reply = run_in_pieces(&mut engine, client, &mut sink);
+        assert_eq!(sizes(&reply), vec![100; taken]);
+    }
+}
+
+/// Its job is buried, and the batch has the others.
+#[test]
+fn a_body_that_is_lost_is_skipped_wherever_it_is_in_the_batch() {
+    for lost in [1, 2, 4] {
+        let fs = filled(4);
+        // The first byte of the body of that job: they have all the same size.
+        let file = "/log/segment-0000000001.00000";
+        let bytes = fs.read(file).unwrap();
+        let bodies = bytes.windows(100).enumerate();
+        let mut starts = bodies.filter(|(_, body)| body.iter().all(|byte| *byte == b'x'));
+        let (at, _) = starts.nth(lost - 1).unwrap();
+        let mut engine = open(&fs);
+        fs.flip_bit(file, at as u64 * 8).unwrap();
+        let client = engine.connect();
+        let reply = run(&mut engine, client, reserve_batch(1000, 0));
+        assert!(reply.starts_with("RESERVED_BATCH 3\r\n"), "{reply}");
+        let state = |id| engine.queue().job(JobId(id)).unwrap().state;
+        for id in 1..=4 {
+            let expected = match id == lost as u64 {
+                true => JobState::Buried,
+                false => JobState::Reserved,
+            };
+            assert_eq!(state(id), expected, "{id} of {lost}");
+        }
+    }
+}
+
+#[test]
+fn a_batch_that_is_reserved_counts_as_that_many_reserves() {
+    let mut engine = open(&filled(1000));
+    let client = engine.connect();
+    engine.take_visits();
+    run(&mut engine, client, reserve_batch(1000, 0));
+    assert!(engine.take_visits() >= 3900);
 }

@@ -256,6 +256,7 @@ fn asked<'a>(command: &'a Command<'_>) -> (Right, About<'a>) {
         C::Watch(_) | C::Kick { .. } => (Right::Work, tube),
         C::Ignore(_) => (Right::Work, About::Nothing),
         C::Reserve { .. } => (Right::Work, About::Watched),
+        C::ReserveBatch { .. } => (extended(Op::ReserveBatch), About::Watched),
         C::ReserveJob(id)
         | C::Delete(id)
         | C::Release { id, .. }
@@ -282,7 +283,7 @@ fn extended(op: Op) -> Right {
         Op::Capabilities => Right::None,
         Op::PutWith => Right::Put,
         Op::ListJobs => Right::Read,
-        Op::DeleteBatch | Op::TouchBatch | Op::ReleaseBatch => Right::Work,
+        Op::DeleteBatch | Op::TouchBatch | Op::ReleaseBatch | Op::ReserveBatch => Right::Work,
         _ => Right::All,
     }
 }

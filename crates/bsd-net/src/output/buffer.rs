@@ -93,7 +93,12 @@ impl Buffer {
     }
 
     /// A job follows, its body piece by piece; its line waits for `after`.
-    pub(super) fn push_body(&mut self, after: Ticket, (shown, job): (Shown, JobId), body: Body) {
+    pub(super) fn push_body(
+        &mut self,
+        after: Ticket,
+        (shown, job): (Shown<'_>, JobId),
+        body: Body,
+    ) {
         let before = self.bytes.len();
         protocol::encode_body_begin(shown, job, body.size(), &mut self.bytes);
         self.park(after, self.bytes.len() - before);

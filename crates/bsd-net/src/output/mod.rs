@@ -451,11 +451,16 @@ impl ReplySink for Outputs {
         self.push(client, |buffer| buffer.push_document(after, document));
     }
 
+    /// Half of the bound is for batches. What is past it is for replies that others wait for.
+    fn room(&self, _: ClientId) -> usize {
+        (self.held_max / 2).saturating_sub(self.held)
+    }
+
     fn takes_pieces(&self, _: ClientId) -> bool {
         true
     }
 
-    fn reply_body(&mut self, client: ClientId, after: Ticket, job: (Shown, JobId), body: Body) {
+    fn reply_body(&mut self, client: ClientId, after: Ticket, job: (Shown<'_>, JobId), body: Body) {
         self.push(client, |buffer| buffer.push_body(after, job, body));
     }
 }
