@@ -294,7 +294,8 @@ impl Answer {
             | Reply::Released
             | Reply::Buried
             | Reply::Touched
-            | Reply::Paused => Ok(Answer::Done),
+            | Reply::Paused
+            | Reply::Aborted => Ok(Answer::Done),
             Reply::Refused(refusal) => unreachable!("nothing was decoded: {refusal:?}"),
             Reply::Authenticated | Reply::NotAuthorized => {
                 unreachable!("the server answers these itself, and only to its connections")

@@ -65,6 +65,7 @@ impl Engine {
                 turn.put(Op::Put, tube, (*pri, *delay, *ttr), (begun, body))
             }
             Command::PutWith(put) => turn.put_with(put, begun),
+            Command::Abort => turn.abort(),
             Command::ListJobs(list) => turn.list_jobs(list),
             Command::Batch { on_each, ids } => turn.batch(*on_each, ids),
             Command::Reserve { timeout, op } => turn.reserve(*timeout, None, *op),

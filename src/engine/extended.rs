@@ -2,11 +2,18 @@
 
 use super::Flow;
 use super::commands::Turn;
-use crate::protocol::{Op, PutWith};
+use crate::protocol::{Op, PutWith, Reply};
 use crate::storage::{Begun, StoreError};
 use crate::types::{Now, SECOND_NS};
 
 impl Turn<'_> {
+    /// No reserve of the client waits: nothing is run for it while one does. Its connection has looked
+    /// ahead, and has ended the wait before ([`Engine::half_closed`](super::Engine::half_closed)).
+    pub(super) fn abort(&mut self) -> Result<Flow, StoreError> {
+        self.engine.count(Op::Abort);
+        self.reply(Reply::Aborted)
+    }
+
     /// A new job. A time at which it is ready becomes a delay: that is what the log has, and a clock
     /// that is set later does not change it.
     pub(super) fn put_with(

@@ -495,8 +495,8 @@ impl Engine {
         self.queue.take_visits()
     }
 
-    /// The client has shut down its sending side: a waiting reserve is answered `TIMED_OUT`, once it
-    /// has looked through what there is.
+    /// The client has shut down its sending side, or has sent `abort`: a waiting reserve is answered
+    /// `TIMED_OUT`, once it has looked through what there is.
     pub fn half_closed(&mut self, client: ClientId, now: Now, sink: &mut dyn ReplySink) {
         self.checks.hurry(client, now.mono);
         if self.queue.is_waiting(client) && self.queue.hurry(client, now.mono) {

@@ -4,8 +4,9 @@
 //! once and keeps no state. Both share the grammar of a line, which is compared with a table of its
 //! own.
 
-use super::decode::{self, CRLF, LINE_SIZE_MAX, LONG_LINE_SIZE_MAX};
+use super::decode::{self, LINE_SIZE_MAX, LONG_LINE_SIZE_MAX};
 use super::extended::{self, Announced};
+use super::parse::CRLF;
 use super::{Decoder, Limits, Op, Protocol, Refusal, Request, parse};
 
 /// The limits under which `data` is decoded: roomy, as beanstalkd and with extended commands, tight
@@ -215,7 +216,7 @@ mod tests {
     use crate::random::Random;
 
     /// Parts of requests, and bytes that break them.
-    const FRAGMENTS: [&[u8]; 45] = [
+    const FRAGMENTS: [&[u8]; 46] = [
         b"\r\n",
         b"\r\n",
         b"\r\n",
@@ -246,6 +247,7 @@ mod tests {
         b"quit",
         b"auth ",
         b"capabilities",
+        b"abort",
         b"put-with ",
         b"put-with 0 0 1 3 tube=a\r\nabc\r\n",
         b"put-with 1 0 3 4",

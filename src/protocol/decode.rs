@@ -18,16 +18,13 @@
 use memchr::memchr;
 
 use super::extended::{self, Announced, Head};
-use super::parse::{self, PutLine};
+use super::parse::{self, CRLF, PutLine};
 use super::{Command, Op, Protocol, Refusal, Request};
 
 /// The longest line of a command, its CR LF included, in bytes (beanstalkd's line buffer).
 pub(super) const LINE_SIZE_MAX: usize = 224;
 /// The same of an extended command with arguments.
 pub(super) const LONG_LINE_SIZE_MAX: usize = 1024;
-
-/// The end of a line, and of a body.
-pub(super) const CRLF: &[u8] = b"\r\n";
 
 /// Decodes one connection's bytes into requests. It holds only what is incomplete: an idle decoder
 /// owns no heap memory.
@@ -38,7 +35,7 @@ pub struct Decoder {
     /// in pieces, the bytes that this request borrows.
     held: Vec<u8>,
     /// What the line of an extended command said, of which the body is to come.
-    head: Option<Head>,
+    head: Option<Box<Head>>,
 }
 
 /// There may be ten thousand of them.
@@ -149,7 +146,7 @@ impl Decoder {
         let State::Body { put, begun } = self.state else {
             return None;
         };
-        if let Some(Head::Batch(_)) = self.head {
+        if let Some(Head::Batch(_)) = self.head.as_deref() {
             return None;
         }
         let left = u64::from(put.body_size - begun);
@@ -177,7 +174,8 @@ impl Decoder {
     }
 
     /// Bytes of heap memory held for an incomplete request: at most 224, for the line of an extended
-    /// command 1,024, or four times the part of a body that has arrived. The memory that the last request borrows counts until the next call
+    /// command 1,024, or four times the part of a body that has arrived. The memory that the last
+    /// request borrows counts until the next call
     /// of [`Decoder::decode`].
     #[must_use]
     pub fn held(&self) -> usize {
@@ -190,7 +188,7 @@ impl Decoder {
 
     /// What the body being received may take. Of ids it is bounded by itself.
     fn memory_left(&self, limits: Limits) -> u64 {
-        match self.head {
+        match self.head.as_deref() {
             Some(Head::Batch(_)) => u64::MAX,
             _ => limits.memory_left,
         }
@@ -198,7 +196,7 @@ impl Decoder {
 
     /// The command whose body is being received.
     fn op(&self) -> Op {
-        self.head.as_ref().map_or(Op::Put, Head::op)
+        self.head.as_deref().map_or(Op::Put, Head::op)
     }
 
     fn line<'a, 'i: 'a>(&'a mut self, input: &mut &'i [u8], limits: Limits) -> Option<Request<'a>> {
@@ -368,7 +366,7 @@ impl Decoder {
         if let Some(refusal) = refusal_of(head.as_ref(), body_size, limits) {
             return self.skip(body.size_with_crlf(), (refusal, op), input);
         }
-        self.head = head;
+        self.head = head.map(Box::new);
         self.body(body, 0, input, limits)
     }
 
@@ -479,7 +477,7 @@ pub(super) fn refusal_of(head: Option<&Head>, body_size: u32, limits: Limits) ->
 }
 
 /// The request of a line and of its body, which is complete.
-fn complete_request(put: PutLine, head: Option<Head>, bytes: &[u8]) -> Request<'_> {
+fn complete_request(put: PutLine, head: Option<Box<Head>>, bytes: &[u8]) -> Request<'_> {
     match head {
         None => put.with(bytes),
         Some(head) => head.with(bytes),

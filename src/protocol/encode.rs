@@ -30,6 +30,7 @@ pub fn encode(reply: &Reply<'_>, out: &mut Vec<u8>) {
         Reply::Buried => word("BURIED\r\n", out),
         Reply::Touched => word("TOUCHED\r\n", out),
         Reply::Paused => word("PAUSED\r\n", out),
+        Reply::Aborted => word("ABORTED\r\n", out),
         Reply::NotFound => word("NOT_FOUND\r\n", out),
         Reply::Batched(done, count, missing) => batch(done, count, missing, out),
         Reply::NotIgnored => word("NOT_IGNORED\r\n", out),
@@ -181,7 +182,7 @@ mod tests {
     }
 
     /// Every reply and its bytes, as `protocol.txt` has them.
-    const REPLIES: [(Reply<'static>, &str); 34] = [
+    const REPLIES: [(Reply<'static>, &str); 35] = [
         (Reply::Authenticated, "AUTHENTICATED\r\n"),
         (Reply::NotAuthorized, "NOT_AUTHORIZED\r\n"),
         (Reply::Inserted(JobId(1)), "INSERTED 1\r\n"),
@@ -239,6 +240,7 @@ mod tests {
         (Reply::Buried, "BURIED\r\n"),
         (Reply::Touched, "TOUCHED\r\n"),
         (Reply::Paused, "PAUSED\r\n"),
+        (Reply::Aborted, "ABORTED\r\n"),
         (Reply::NotFound, "NOT_FOUND\r\n"),
         (Reply::NotIgnored, "NOT_IGNORED\r\n"),
         (Reply::DeadlineSoon, "DEADLINE_SOON\r\n"),

@@ -8,8 +8,8 @@
 
 use std::time::Duration;
 
-use super::decode::CRLF;
 use super::number::{last_u32, take_u32, take_u64};
+use super::parse::CRLF;
 use super::parse::TIMEOUT_MAX;
 use super::{
     BATCH_MAX, Capabilities, Command, Cursor, ListJobs, OnEach, Op, PAGE_MAX, PutWith, Refusal,
@@ -21,7 +21,8 @@ use crate::types::{JobId, JobState, is_tube_name};
 type Reader = for<'a> fn(&'a [u8]) -> Option<Request<'a>>;
 
 /// The beginning of a line, and the reader of the rest. No word begins with another.
-const COMMANDS: [(&[u8], Reader); 7] = [
+const COMMANDS: [(&[u8], Reader); 8] = [
+    (b"abort", |rest| alone(rest, Command::Abort)),
     (b"capabilities", |rest| {
         alone(rest, Command::Capabilities(Capabilities::ALL))
     }),
@@ -282,6 +283,9 @@ mod tests {
             })))
         };
         vec![
+            (b"abort", run(C::Abort)),
+            (b"abort ", BAD_FORMAT),
+            (b"aborted", BAD_FORMAT),
             (b"capabilities", run(C::Capabilities(Capabilities::ALL))),
             (b"capabilities ", BAD_FORMAT),
             (b"capabilities\0", BAD_FORMAT),

@@ -20,6 +20,9 @@ use super::number::{c_unsigned_long, last_u32, last_u64, take_u32, take_u64};
 use super::{Command, Op, Refusal, Request};
 use crate::types::{JobId, is_tube_name, is_tube_name_byte};
 
+/// The end of a line, and of a body.
+pub(super) const CRLF: &[u8] = b"\r\n";
+
 /// Reads the rest of the line after the word. `None`: `BAD_FORMAT`, uncounted.
 type Reader = for<'a> fn(&'a [u8]) -> Option<Request<'a>>;
 

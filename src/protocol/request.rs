@@ -40,6 +40,7 @@ pub enum Op {
     ReleaseBatch,
     ListJobs,
     ReserveBatch,
+    Abort,
     Quit,
 }
 
@@ -64,7 +65,8 @@ pub struct Capabilities(u16);
 
 impl Capabilities {
     /// The extended commands and their words, in the order of the document.
-    pub const COMMANDS: [(&'static str, Op); 7] = [
+    pub const COMMANDS: [(&'static str, Op); 8] = [
+        ("abort", Op::Abort),
         ("capabilities", Op::Capabilities),
         ("delete-batch", Op::DeleteBatch),
         ("list-jobs", Op::ListJobs),
@@ -185,6 +187,8 @@ pub enum Command<'a> {
         /// Seconds.
         delay: u32,
     },
+    /// `abort`, when no reserve waits
+    Abort,
     /// `capabilities`, with those that the client may use: all, until its token was looked at.
     Capabilities(Capabilities),
     /// `put-with`, its body complete and its trailer checked. Boxed, because it is rare.
@@ -430,6 +434,8 @@ pub enum Reply<'a> {
     Touched,
     /// `PAUSED`
     Paused,
+    /// `ABORTED`
+    Aborted,
     /// `NOT_FOUND`
     NotFound,
     /// `DELETED_BATCH <count> <bytes>` and its kin, and a YAML list of the jobs that were not found

@@ -82,7 +82,7 @@ pub(crate) fn write_private(path: &std::path::Path, text: &str) {
 /// Each command, the roles that may run it, and what it is answered then, up to its first blank.
 /// `{id}` is a job of the tube `mail-a`, which the client uses and watches, `{padded}` its id in nine
 /// digits.
-const COMMANDS: [(&str, &str, &str); 34] = [
+const COMMANDS: [(&str, &str, &str); 35] = [
     ("put 0 0 60 1\r\nx", "all put", "INSERTED"),
     ("use mail-a", "all put work read", "USING"),
     ("watch mail-a", "all work", "WATCHING"),
@@ -108,6 +108,7 @@ const COMMANDS: [(&str, &str, &str); 34] = [
     ("list-tube-used", "all put work read", "USING"),
     ("list-tubes-watched", "all put work read", "OK"),
     ("capabilities", "all put work read", "OK"),
+    ("abort", "all put work read", "ABORTED"),
     ("put-with 0 0 60 1 tube=mail-a\r\nx", "all put", "INSERTED"),
     ("put-with 0 0 60 1\r\nx", "all put", "INSERTED"),
     ("reserve-batch 10 0", "all work", "RESERVED_BATCH"),
@@ -193,7 +194,8 @@ fn with_a_pattern_a_token_is_for_those_tubes_alone() {
         let expected = match command {
             "use mail-a" => "USING",
             "watch mail-a" | "ignore mail-b" => continue,
-            "stats" | "list-tube-used" | "list-tubes-watched" | "capabilities" => continue,
+            "stats" | "list-tube-used" | "list-tubes-watched" => continue,
+            "capabilities" | "abort" => continue,
             "stats-tube mail-a" | "pause-tube mail-a 0" | "list-jobs mail-a ready 0 10" => continue,
             "put-with 0 0 60 1 tube=mail-a\r\nx" => "INSERTED",
             "nonsense" | "delete x" => continue,
@@ -208,6 +210,8 @@ fn with_a_pattern_a_token_is_for_those_tubes_alone() {
     assert_eq!(wire.ask("watch mail-a"), "WATCHING 2");
     assert_eq!(wire.ask("reserve-with-timeout 0"), "NOT_AUTHORIZED");
     assert_eq!(wire.ask("ignore default"), "WATCHING 1");
+    // The one of `put-with`, which named the tube.
+    assert!(wire.ask("reserve-with-timeout 0").ends_with(" 1\r\nx"));
     assert_eq!(wire.ask("reserve-with-timeout 0"), "TIMED_OUT");
     assert_eq!(wire.ask("watch default"), "NOT_AUTHORIZED");
     assert_eq!(wire.ask("reserve-with-timeout 0"), "TIMED_OUT");

@@ -62,7 +62,8 @@ fn capabilities_lists_the_extended_commands() {
 }
 
 /// Each line, and what beanstalkd answers to it.
-const LINES: [(&str, &str); 8] = [
+const LINES: [(&str, &str); 9] = [
+    ("abort", "UNKNOWN_COMMAND"),
     ("reserve-batch 1 0", "BAD_FORMAT"),
     ("capabilities", "UNKNOWN_COMMAND"),
     ("put-with 0 0 60 1", "UNKNOWN_COMMAND"),
@@ -140,6 +141,7 @@ fn put_with_puts_into_a_tube_and_leaves_the_used_one() {
         a < JOB_TOO_BIG
         a > put-with 0 0 60 1 tube=a\r\nxyz
         a < EXPECTED_CRLF
+        a < UNKNOWN_COMMAND
         a > put-with 0 0 60
         a < BAD_FORMAT
         a > list-tubes
@@ -332,22 +334,22 @@ fn list_jobs_has_the_jobs_of_a_tube_in_one_state_page_by_page() {
         a > put-with 5 1000 60 4 tube=mail\r\ndddd
         a < INSERTED 4
         a > list-jobs mail ready 0 2
-        a < OK 51\r\n---\nnext: 1-5-0\njobs:\n- id: 2\n  size: 2\n- id: 1\n  size: 1\n
+        a < OK 58\r\n---\nnext: 1-5-0\njobs:\n- id: 2\n  size: 2\n- id: 1\n  size: 1\n
         a > list-jobs mail ready 1-5-0 2
-        a < OK 34\r\n---\nnext: 0\njobs:\n- id: 3\n  size: 3\n
+        a < OK 36\r\n---\nnext: 0\njobs:\n- id: 3\n  size: 3\n
         a > list-jobs mail delayed 0 1
-        a < OK 34\r\n---\nnext: 0\njobs:\n- id: 4\n  size: 4\n
+        a < OK 36\r\n---\nnext: 0\njobs:\n- id: 4\n  size: 4\n
         # The cursor stands also where its job is gone, unless it was buried.
         a > delete 1
         a < DELETED
         a > list-jobs mail ready 1-5-0 2
-        a < OK 34\r\n---\nnext: 0\njobs:\n- id: 3\n  size: 3\n
+        a < OK 36\r\n---\nnext: 0\njobs:\n- id: 3\n  size: 3\n
         b > reserve-job 2
         b < RESERVED 2 2\r\nbb
         b > reserve-job 3
         b < RESERVED 3 3\r\nccc
         a > list-jobs mail reserved 0 1000
-        a < OK 49\r\n---\nnext: 0\njobs:\n- id: 2\n  size: 2\n- id: 3\n  size: 3\n
+        a < OK 54\r\n---\nnext: 0\njobs:\n- id: 2\n  size: 2\n- id: 3\n  size: 3\n
         a > list-jobs default reserved 0 1000
         a < OK 21\r\n---\nnext: 0\njobs: []\n
         b > bury 2 1
@@ -355,9 +357,9 @@ fn list_jobs_has_the_jobs_of_a_tube_in_one_state_page_by_page() {
         b > bury 3 1
         b < BURIED
         a > list-jobs mail buried 0 1
-        a < OK 38\r\n---\nnext: 2-0-0\njobs:\n- id: 2\n  size: 2\n
+        a < OK 40\r\n---\nnext: 2-0-0\njobs:\n- id: 2\n  size: 2\n
         a > list-jobs mail buried 2-0-0 1
-        a < OK 34\r\n---\nnext: 0\njobs:\n- id: 3\n  size: 3\n
+        a < OK 36\r\n---\nnext: 0\njobs:\n- id: 3\n  size: 3\n
         a > kick-job 2
         a < KICKED
         a > list-jobs mail buried 2-0-0 1
@@ -453,7 +455,10 @@ fn all_jobs_of_a_batch_are_ready_again_when_its_client_is_gone() {
     let mut producer = server.connect();
     let body = vec![b'x'; 1000];
     (0..JOBS).for_each(|_| _ = producer.put(&body));
-    for sent in ["reserve-batch 1000 0\r\n", "reserve-batch 1000 0\r\nreserve-batch 1000 1000\r\n"] {
+    for sent in [
+        "reserve-batch 1000 0\r\n",
+        "reserve-batch 1000 0\r\nreserve-batch 1000 1000\r\n",
+    ] {
         let mut wire = server.connect();
         wire.send(sent);
         let reserved = JOBS.to_string();
@@ -481,6 +486,133 @@ fn batches_that_no_one_reads_take_no_more_memory_than_other_replies() {
     (0..JOBS).for_each(|_| _ = producer.put(&body));
     // An eighth of 4 MiB is for replies, and half of that for batches.
     let reply = producer.ask("reserve-batch 1000 0");
-    let count = reply.lines().filter(|line| line.starts_with("JOB ")).count();
+    let count = reply
+        .lines()
+        .filter(|line| line.starts_with("JOB "))
+        .count();
     assert!((1..=66).contains(&count), "{count}");
+}
+
+/// Until this many clients wait for a job.
+fn wait_for_waiting(server: &Server, count: u64) {
+    let mut wire = server.connect();
+    let is_so = || wire.stat("stats", "current-waiting") == count.to_string();
+    crate::harness::wait_until("they wait", is_so);
+}
+
+#[test]
+fn abort_ends_a_reserve_that_waits_and_nothing_else() {
+    let Some(launch) = Launch::bsd_alone() else {
+        return;
+    };
+    let server = launch.memory().start();
+    let (mut wire, mut other) = (server.connect(), server.connect());
+    assert_eq!(wire.ask("abort"), "ABORTED");
+    other.send("reserve\r\n");
+    for (count, reserve) in [
+        "reserve",
+        "reserve-with-timeout 1000",
+        "reserve-batch 10 1000",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        wire.send(format!("{reserve}\r\n"));
+        wait_for_waiting(&server, 2);
+        // In pieces, in one, and with a command behind it.
+        match count {
+            0 => wire.send("abort\r\n"),
+            1 => {
+                wire.send("abo");
+                wait_for_waiting(&server, 2);
+                wire.send("rt\r\n");
+            }
+            _ => wire.send("abort\r\nlist-tube-used\r\n"),
+        }
+        assert_eq!(wire.text(), "TIMED_OUT");
+        assert_eq!(wire.text(), "ABORTED");
+    }
+    assert_eq!(wire.text(), "USING default");
+    // All in one packet.
+    wire.send("reserve\r\nabort\r\nreserve\r\nabort\r\nabort\r\nlist-tube-used\r\n");
+    let replies: Vec<String> = (0..6).map(|_| wire.text()).collect();
+    assert_eq!(
+        replies,
+        [
+            "TIMED_OUT",
+            "ABORTED",
+            "TIMED_OUT",
+            "ABORTED",
+            "ABORTED",
+            "USING default"
+        ]
+    );
+    // The other one waits all the time, and gets the job.
+    wait_for_waiting(&server, 1);
+    let id = wire.put(b"x");
+    assert_eq!(other.text(), format!("RESERVED {id} 1\r\nx"));
+}
+
+/// What is not the line waits, as it does for beanstalkd, and is run then.
+#[test]
+fn other_input_of_a_client_that_waits_is_run_after_its_reply() {
+    let Some(launch) = Launch::bsd_alone() else {
+        return;
+    };
+    let server = launch.memory().start();
+    let body = "abort\r\n";
+    let put = format!("put 0 0 60 {}\r\n{body}\r\n", body.len());
+    for input in [
+        "abort \r\nabort\r\n",
+        "aborted\r\n",
+        "use abort\r\n",
+        &put,
+        "abo",
+    ] {
+        let (mut wire, mut other) = (server.connect(), server.connect());
+        wire.send("reserve-with-timeout 1000\r\n");
+        wait_for_waiting(&server, 1);
+        wire.send(input);
+        // Its input was there before this is answered.
+        other.ask("list-tubes");
+        wait_for_waiting(&server, 1);
+        let id = other.put(b"x");
+        assert_eq!(wire.text(), format!("RESERVED {id} 1\r\nx"), "{input}");
+        if input == "abo" {
+            wire.send("rt\r\n");
+        }
+        let reply = wire.text();
+        match input {
+            "abo" => assert_eq!(reply, "ABORTED"),
+            "use abort\r\n" => assert_eq!(reply, "USING abort"),
+            _ if input == put => {
+                assert!(reply.starts_with("INSERTED "), "{reply}");
+                let id = reply["INSERTED ".len()..].to_owned();
+                assert_eq!(
+                    wire.ask(&format!("peek {id}")),
+                    format!("FOUND {id} 7\r\n{}", body.trim_end())
+                );
+                wire.ask(&format!("delete {id}"));
+            }
+            _ => assert_eq!(reply, "BAD_FORMAT", "{input}"),
+        }
+        if input.ends_with("\r\nabort\r\n") {
+            assert_eq!(wire.text(), "ABORTED");
+        }
+        assert_eq!(wire.ask(&format!("delete {id}")), "DELETED");
+    }
+}
+
+#[test]
+fn with_beanstalkds_protocol_abort_waits_until_the_reserve_is_answered() {
+    let Some(launch) = Launch::bsd_alone() else {
+        return;
+    };
+    let server = launch.memory().args(["--protocol", "beanstalkd"]).start();
+    let (mut wire, mut other) = (server.connect(), server.connect());
+    wire.send("reserve\r\nabort\r\n");
+    wait_for_waiting(&server, 1);
+    let id = other.put(b"x");
+    assert_eq!(wire.text(), format!("RESERVED {id} 1\r\nx"));
+    assert_eq!(wire.text(), "UNKNOWN_COMMAND");
 }

@@ -671,6 +671,7 @@ const COMMANDS: [(&str, Op); Op::COUNT] = [
     ("list-tubes-watched", Op::ListTubesWatched),
     ("pause-tube", Op::PauseTube),
     ("capabilities", Op::Capabilities),
+    ("abort", Op::Abort),
     ("put-with", Op::PutWith),
     ("delete-batch", Op::DeleteBatch),
     ("touch-batch", Op::TouchBatch),

@@ -75,26 +75,35 @@ impl Server {
         if connection.entering.is_some() || connection.wrong_token {
             self.gate.look_at(&mut self.core, client, connection);
         }
-        if !connection.queued && connection.has_input() && self.core.outputs.may_run(client) {
-            connection.queued = true;
-            match connection.takes_much {
-                true => self.runnable.leave_over(client),
-                false => self.runnable.come_again(client),
+        if !connection.queued && connection.has_input() {
+            if !self.core.outputs.may_run(client) {
+                self.core.look_for_abort(client, connection);
+            } else if connection.takes_much {
+                connection.queued = true;
+                self.runnable.leave_over(client);
+            } else {
+                connection.queued = true;
+                self.runnable.come_again(client);
             }
         }
         self.close_if_ended(client);
     }
 
-    /// List a connection if it has something to run and may run it.
+    /// List a connection if it has something to run and may run it. If it may not, because it waits for a
+    /// job, `abort` is looked for.
     pub(super) fn queue(&mut self, client: ClientId) {
         let Some(connection) = slot(&mut self.connections, client) else {
             return;
         };
-        if !connection.queued && connection.has_input() && self.core.outputs.may_run(client) {
-            connection.queued = true;
-            match connection.takes_much {
-                true => self.runnable.leave_over(client),
-                false => self.runnable.come(client),
+        if !connection.queued && connection.has_input() {
+            if !self.core.outputs.may_run(client) {
+                self.core.look_for_abort(client, connection);
+            } else if connection.takes_much {
+                connection.queued = true;
+                self.runnable.leave_over(client);
+            } else {
+                connection.queued = true;
+                self.runnable.come(client);
             }
         }
     }

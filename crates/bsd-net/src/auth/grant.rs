@@ -2,15 +2,15 @@
 //!
 //! | a command asks for | roles that have it |
 //! |---|---|
-//! | nothing: `quit`, `use`, `stats`, `list-tube-used`, `list-tubes-watched`, `capabilities` | all of them |
+//! | nothing: `quit`, `use`, `stats`, `list-tube-used`, `list-tubes-watched`, `capabilities`, `abort` | all of them |
 //! | [`Right::Put`]: `put`, `put-with` | `all`, `put` |
 //! | [`Right::Work`]: `watch`, `ignore`, `reserve…`, `delete`, `release`, `bury`, `touch`, `kick…`, `delete-batch`, `touch-batch`, `release-batch` | `all`, `work` |
 //! | [`Right::Read`]: `peek…`, `stats-job`, `stats-tube`, `list-tubes`, `list-jobs` | `all`, `work`, `read` |
 //! | [`Right::All`]: `pause-tube` | `all` |
 //!
 //! With a pattern, the tube that the command is about must match: the one that it names, the one
-//! that the client uses, that of the job, or of each job of a batch, each one that the client watches. `list-tubes` is about
-//! all tubes.
+//! that the client uses, that of the job, or of each job of a batch, each one that the client watches.
+//! `list-tubes` is about all tubes.
 //!
 //! Over HTTP nothing is of one tube alone, so a token with a pattern opens nothing there. Without
 //! one, a token with [`Right::Read`] may look at everything, and one with [`Right::All`] change it.
@@ -270,6 +270,7 @@ fn asked<'a>(command: &'a Command<'_>) -> (Right, About<'a>) {
         C::ListTubes => (Right::Read, About::AllTubes),
         C::PauseTube { .. } => (Right::All, tube),
         C::Stats | C::ListTubeUsed | C::ListTubesWatched => (Right::None, About::Nothing),
+        C::Abort => (extended(Op::Abort), About::Nothing),
         C::Capabilities(_) => (extended(Op::Capabilities), About::Nothing),
         C::PutWith(_) => (extended(Op::PutWith), tube),
         C::ListJobs(_) => (extended(Op::ListJobs), tube),
@@ -280,7 +281,7 @@ fn asked<'a>(command: &'a Command<'_>) -> (Right, About<'a>) {
 /// The right that an extended command needs.
 fn extended(op: Op) -> Right {
     match op {
-        Op::Capabilities => Right::None,
+        Op::Abort | Op::Capabilities => Right::None,
         Op::PutWith => Right::Put,
         Op::ListJobs => Right::Read,
         Op::DeleteBatch | Op::TouchBatch | Op::ReleaseBatch | Op::ReserveBatch => Right::Work,
