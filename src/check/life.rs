@@ -8,7 +8,7 @@ use super::comparable::{Answer, Answers, readable, recorded, seen, tube};
 use super::past::{Effect, Job, Past};
 use super::{DIR, Input, beginning, inspect, options, sound};
 use crate::engine::{Altered, Engine, Flow, JobAction, Options};
-use crate::protocol::{Command, Op, Request};
+use crate::protocol::{Command, OnEach, Op, Request};
 use crate::storage::disk::sim::{Crash, Errno, Fault, Granularity, OpKind};
 use crate::storage::{SimFs, StoreError, SyncPolicy};
 use crate::types::{ClientId, JobId, Now, Ticket, Time};
@@ -304,10 +304,33 @@ impl<'a> Life<'a> {
     fn peek_or_alter(&mut self, client: usize, input: &mut Input<'_>) -> Result<(), StoreError> {
         let byte = input.byte();
         let id = JobId(u64::from(byte % 128) % (self.past.now().issued.0 + 2));
-        match byte < 128 {
-            true => self.peek(client, id),
-            false => self.alter(id, input),
+        match byte {
+            0..112 => self.peek(client, id),
+            112..128 => self.batch(client, id, input),
+            _ => self.alter(id, input),
         }
+    }
+
+    /// Delete or release several jobs. Which of them the client may is known: of all these or of none
+    /// the disk has a record after a crash.
+    fn batch(
+        &mut self,
+        client: usize,
+        first: JobId,
+        input: &mut Input<'_>,
+    ) -> Result<(), StoreError> {
+        let (count, pri) = (input.pick(&[1, 2, 5, 30]), input.byte().into());
+        let ids: Vec<JobId> = (first.0..first.0 + count).map(JobId).collect();
+        let on_each = input.pick(&[OnEach::Delete, OnEach::Release { pri, delay: 1 }]);
+        let (queue, owner) = (self.engine.queue(), self.clients[client]);
+        let effects = ids.iter().filter_map(|id| match on_each {
+            OnEach::Delete => queue.deletable(owner, *id).then_some(Effect::Delete(*id)),
+            _ => queue
+                .is_reserved_by(owner, *id)
+                .then_some(Effect::Release(*id, pri)),
+        });
+        let effect = Effect::All(effects.collect());
+        self.change(client, Command::Batch { on_each, ids }, effect)
     }
 
     /// A change beside the commands. A move is one effect: the job is in the one tube or in the other.

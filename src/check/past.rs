@@ -43,6 +43,8 @@ pub(super) enum Effect {
     },
     /// These jobs become ready, if they are not.
     Ready(Vec<JobId>),
+    /// All of these or none.
+    All(Vec<Effect>),
     Nothing,
 }
 
@@ -108,6 +110,7 @@ impl State {
                     self.change(id, |job| job.buried = None);
                 }
             }
+            Effect::All(effects) => effects.into_iter().for_each(|effect| self.apply(effect)),
             Effect::Nothing => {}
         }
     }

@@ -76,6 +76,8 @@ pub(super) enum Answer {
     NoJob,
     InternalError,
     Done,
+    /// Jobs that a batch was done to, and those that were not found.
+    Batch(u64, usize),
 }
 
 #[derive(Debug, Default)]
@@ -91,6 +93,7 @@ impl ReplySink for Answers {
             Reply::NotFound => Answer::NotFound,
             Reply::TimedOut | Reply::DeadlineSoon => Answer::NoJob,
             Reply::InternalError => Answer::InternalError,
+            Reply::Batched(_, count, missing) => Answer::Batch(count, missing.len()),
             _ => Answer::Done,
         };
         self.0.push((after, answer));
@@ -123,6 +126,14 @@ pub(super) enum Step {
     },
     Release {
         nth: usize,
+        pri: u32,
+        delay: u32,
+    },
+    DeleteBatch {
+        nth: usize,
+    },
+    ReleaseBatch {
+        worker: usize,
         pri: u32,
         delay: u32,
     },
@@ -206,10 +217,10 @@ pub(super) struct Driver {
     /// The state that must survive while there is no engine to ask.
     least: usize,
     /// Uses a tube to put into it, to kick in it, and to look.
-    boss: ClientId,
-    workers: Vec<ClientId>,
+    pub(super) boss: ClientId,
+    pub(super) workers: Vec<ClientId>,
     /// Which client has reserved which job, until when.
-    reserved: BTreeMap<u64, (usize, Time)>,
+    pub(super) reserved: BTreeMap<u64, (usize, Time)>,
     /// Commands answered `OUT_OF_MEMORY`.
     pub(super) refused: u64,
     /// The disk may fail: bodies may turn out unreadable, and their jobs are buried then.
@@ -506,6 +517,8 @@ impl Driver {
                 None => Ok(()),
             },
             Step::Release { nth, pri, delay } => self.release(nth, pri, delay),
+            Step::DeleteBatch { nth } => self.delete_batch(nth),
+            Step::ReleaseBatch { worker, pri, delay } => self.release_batch(worker, pri, delay),
             Step::Bury { nth, pri } => self.bury(nth, pri),
             Step::Touch { nth } => self.touch(nth),
             Step::Kick { tube, bound } => self.kick(TUBES[tube], bound),
@@ -779,7 +792,7 @@ impl Driver {
 impl Driver {
     /// Run a command that, if it is not refused, has these effects, the first of them if it says
     /// how many.
-    fn change(
+    pub(super) fn change(
         &mut self,
         client: ClientId,
         command: Command<'_>,

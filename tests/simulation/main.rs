@@ -31,6 +31,7 @@
 )]
 
 mod alterations;
+mod batches;
 mod bounds;
 mod budget;
 mod clocks;

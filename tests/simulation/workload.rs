@@ -76,7 +76,8 @@ fn random_step(random: &mut Random, mood: Mood) -> Step {
     match random.below(32) {
         0..9 => Step::Reserve { worker },
         9..11 => Step::ReserveJob { worker, nth },
-        11..16 => Step::Release { nth, pri, delay },
+        11..15 => Step::Release { nth, pri, delay },
+        15 => Step::ReleaseBatch { worker, pri, delay },
         16..21 => Step::Bury { nth, pri },
         21..22 => Step::Touch { nth },
         22..25 => Step::Kick {
@@ -84,7 +85,8 @@ fn random_step(random: &mut Random, mood: Mood) -> Step {
             bound: 1 + random.below(5) as u32,
         },
         25..28 => Step::KickJob { nth },
-        28..30 => Step::Peek { nth },
+        28 => Step::Peek { nth },
+        29 => Step::DeleteBatch { nth },
         30 => Step::Pause {
             tube,
             seconds: random.below(4) as u32,
