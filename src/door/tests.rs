@@ -270,6 +270,40 @@ fn a_job_that_no_one_takes_is_ready_again() {
     assert_eq!(turns.state(JobId(1)), JobState::Ready);
 }
 
+/// Whenever its caller is gone.
+#[test]
+fn all_jobs_of_a_batch_without_a_caller_are_ready_again() {
+    let (door, mut turns) = by_hand();
+    let (producer, worker) = (door.session(), door.session());
+    for body in [b"a", b"b"] {
+        let _ = turns.answer(producer.run(put(body))).unwrap();
+    }
+    let batch = || {
+        worker.run(Command::ReserveBatch {
+            most: 10,
+            timeout: None,
+        })
+    };
+    let states = |turns: &Loop| [1, 2].map(|id| turns.state(JobId(id)));
+    let gone_before_it_was_given = sent(batch());
+    turns.run();
+    assert_eq!(states(&turns), [JobState::Reserved; 2]);
+    drop(gone_before_it_was_given);
+    turns.commit();
+    turns.turn();
+    assert_eq!(states(&turns), [JobState::Ready; 2]);
+    let gone_before_it_was_taken = sent(batch());
+    turns.turn();
+    drop(gone_before_it_was_taken);
+    turns.turn();
+    assert_eq!(states(&turns), [JobState::Ready; 2]);
+    let taken = turns.answer(batch()).unwrap();
+    let Answer::ReservedMany(jobs) = taken else {
+        panic!("{taken:?}");
+    };
+    assert_eq!(jobs.len(), 2);
+}
+
 #[test]
 fn a_session_ends_with_its_last_handle_and_leaves_its_jobs_ready() {
     let (door, mut turns) = by_hand();

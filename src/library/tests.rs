@@ -13,7 +13,7 @@ use crate::door::{Bounds, JobError, Pending, PutOptions, Slice, Step, Task, Work
 use crate::engine::Options;
 use crate::storage::SimFs;
 use crate::storage::disk::sim::{Fault, OpKind};
-use crate::types::JobId;
+use crate::types::{JobId, JobState};
 
 fn options(disk: &SimFs) -> Options {
     Options {
@@ -116,6 +116,77 @@ fn a_reserved_job_is_given_back_unless_it_is_finished() {
     job.touch().wait().unwrap();
     job.delete().wait().unwrap();
     assert_eq!(queue.peek(id).wait(), Err(JobError::NotFound));
+}
+
+#[test]
+fn a_batch_is_reserved_and_each_of_its_jobs_is_given_back_unless_it_is_finished() {
+    let queue = in_memory(Bounds::default());
+    let batch = |most| queue.reserve_batch(most, Duration::ZERO).wait().unwrap();
+    assert!(batch(10).is_empty());
+    let ids: Vec<JobId> = ["a", "b", "c"].map(|body| put(&queue, body)).into();
+    let mut jobs = batch(2);
+    assert_eq!(jobs.iter().map(Reserved::id).collect::<Vec<_>>(), ids[..2]);
+    assert_eq!(jobs[1].body(), b"b");
+    jobs.remove(0).delete().wait().unwrap();
+    drop(jobs);
+    let jobs = batch(0);
+    assert_eq!(jobs.len(), 1, "none is asked for, which is one");
+    drop(jobs);
+    let kept: Vec<JobId> = batch(2000).into_iter().map(|job| job.keep().id).collect();
+    assert_eq!(kept, ids[1..]);
+    assert_eq!(queue.touch_batch(ids.clone()).wait(), Ok(vec![ids[0]]));
+    let released = queue.release_batch(kept.clone(), 7, 0);
+    assert_eq!(released.wait(), Ok(vec![]));
+    assert_eq!(queue.delete_batch(ids.clone()).wait(), Ok(vec![ids[0]]));
+    let many = queue.delete_batch((0..1001).map(JobId));
+    let too_many = JobError::TooMany {
+        count: 1001,
+        count_max: 1000,
+    };
+    assert_eq!(many.wait(), Err(too_many));
+}
+
+#[test]
+fn who_waits_for_a_batch_is_woken_and_a_batch_that_no_one_takes_is_given_back() {
+    let queue = in_memory(Bounds::default());
+    let worker = queue.session();
+    let waiting = sent(worker.reserve_batch(10, Duration::from_secs(1000)));
+    put(&queue, "a");
+    assert_eq!(block_on(waiting).unwrap().len(), 1);
+    put(&queue, "b");
+    let (held, let_go) = hold(&queue);
+    drop(sent(worker.reserve_batch(10, Duration::ZERO)));
+    drop(let_go);
+    block_on(held).unwrap();
+    let worker = queue.session();
+    let both = || worker.reserve_batch(10, Duration::ZERO).wait().unwrap();
+    while both().len() < 2 {
+        // What was dropped is given back in one of the next turns.
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn jobs_are_put_at_a_time_and_listed_page_by_page() {
+    let queue = in_memory(Bounds::default());
+    let options = PutOptions::default();
+    let now = queue.put_at("mail", "a", options, 0).wait().unwrap();
+    let then = queue
+        .put_at("mail", "bb", options, u32::MAX)
+        .wait()
+        .unwrap();
+    let list = |state, after| queue.list_jobs("mail", state, after, 1).wait();
+    let page = list(JobState::Ready, None).unwrap();
+    assert_eq!((page.jobs, page.next), (vec![(now, 1)], None));
+    let page = list(JobState::Delayed, None).unwrap();
+    assert_eq!(page.jobs, [(then, 2)]);
+    let third = queue.put("mail", "c", options).wait().unwrap();
+    let page = list(JobState::Ready, None).unwrap();
+    assert_eq!(page.jobs, [(now, 1)]);
+    let page = list(JobState::Ready, page.next).unwrap();
+    assert_eq!((page.jobs, page.next), (vec![(third, 1)], None));
+    let missing = queue.list_jobs("none", JobState::Ready, None, 10).wait();
+    assert_eq!(missing, Err(JobError::NotFound));
 }
 
 #[test]
