@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::members::{Cluster, id_of, members_of};
 use crate::harness::{Launch, peer_address, wait_until, wal};
-use crate::wire::{inserted, put_command};
+use crate::wire::{Wire, inserted, put_command};
 
 const USAGE: Option<i32> = Some(5);
 
@@ -57,6 +57,51 @@ fn clients_of_any_member_share_one_queue() {
         assert_eq!(wires[nth % 3].ask(&format!("delete {id}")), "DELETED");
         assert_eq!(wires[(nth + 2) % 3].ask(&format!("peek {id}")), "NOT_FOUND");
     }
+}
+
+/// A member that follows passes bytes on: bodies of extended commands, and `abort` while a reserve
+/// waits.
+#[test]
+fn extended_commands_come_through_any_member_and_all_members_have_what_they_did() {
+    const JOBS: u64 = 300;
+    let Some(launch) = Launch::bsd_alone() else {
+        return;
+    };
+    let cluster = Cluster::of_three(&launch);
+    let mut wires: Vec<_> = cluster
+        .running()
+        .iter()
+        .map(|at| cluster.server(*at).connect())
+        .collect();
+    for wire in &mut wires {
+        wire.send("watch mail\r\nreserve\r\nabort\r\n");
+        let replies = [(); 3].map(|()| wire.text());
+        assert_eq!(replies, ["WATCHING 2", "TIMED_OUT", "ABORTED"]);
+        for _ in 0..JOBS {
+            let inserted = wire.ask("put-with 5 0 600 8 tube=mail\r\ndelete 1");
+            assert!(inserted.starts_with("INSERTED "), "{inserted}");
+        }
+        let batch = wire.ask("reserve-batch 1000 10");
+        let jobs = batch.lines().filter_map(|line| line.strip_prefix("JOB "));
+        let ids: Vec<&str> = jobs.map(|job| job.split(' ').next().unwrap()).collect();
+        assert_eq!(ids.len() as u64, JOBS, "{batch}");
+        let (released, deleted) = ids.split_at(100);
+        let ask = |wire: &mut Wire, line: &str, ids: &[&str]| {
+            let ids = ids.join(" ");
+            wire.ask(&format!("{line} {}\r\n{ids}", ids.len()))
+        };
+        let done = ask(wire, "touch-batch", &ids);
+        assert_eq!(done, format!("TOUCHED_BATCH {JOBS} 7\r\n--- []\n"));
+        let done = ask(wire, "release-batch 5 0", released);
+        assert_eq!(done, "RELEASED_BATCH 100 7\r\n--- []\n");
+        let done = ask(wire, "delete-batch", deleted);
+        assert_eq!(done, "DELETED_BATCH 200 7\r\n--- []\n");
+        let listed = wire.ask("list-jobs mail ready 0 1000");
+        assert_eq!(listed.matches("- id: ").count(), 100);
+        let done = ask(wire, "delete-batch", released);
+        assert_eq!(done, "DELETED_BATCH 100 7\r\n--- []\n");
+    }
+    wait_until_alike(&cluster);
 }
 
 /// Through followers and the leader; the waiting client has it when a majority has.
