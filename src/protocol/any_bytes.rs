@@ -41,6 +41,10 @@ const DIRECT_MIN: usize = 7;
 /// longest line, all at once.
 const PIECE_SIZES: [usize; 8] = [1, 2, 3, 7, 223, 224, 225, usize::MAX];
 
+/// The last request of a connection, which the server closes then. What comes behind it is decoded by
+/// no one, and may be lost with it.
+const HTTP: Request<'_> = Request::refused(Refusal::Http, None);
+
 /// Panics unless `data`, cut into pieces of any size, gives the requests of the model within the
 /// memory limits.
 pub fn any_bytes(data: &[u8]) {
@@ -69,6 +73,8 @@ pub(super) struct Feed {
     pub(super) requests: Vec<String>,
     limits: Limits,
     arrived: usize,
+    /// The last request was [`HTTP`].
+    is_http: bool,
 }
 
 impl Feed {
@@ -78,11 +84,15 @@ impl Feed {
             requests: Vec::new(),
             limits,
             arrived: 0,
+            is_http: false,
         }
     }
 
     /// Decodes the bytes of one packet.
     pub(super) fn piece(&mut self, mut input: &[u8]) {
+        if self.is_http {
+            return;
+        }
         self.arrived += input.len();
         let mut left = input.len();
         self.read_directly(&mut input);
@@ -90,6 +100,10 @@ impl Feed {
             self.requests.push(format!("{request:?}"));
             assert!(input.len() < left, "a request out of no bytes: {request:?}");
             left = input.len();
+            self.is_http = request == HTTP;
+            if self.is_http {
+                return;
+            }
         }
         assert!(
             input.is_empty(),
@@ -149,6 +163,12 @@ impl Model {
         let mut requests = Vec::new();
         while let Some((request, rest)) = Model::next(bytes, limits) {
             requests.push(format!("{request:?}"));
+            if request == HTTP {
+                return Model {
+                    requests,
+                    idle: false,
+                };
+            }
             bytes = rest;
         }
         Model {
@@ -158,7 +178,16 @@ impl Model {
     }
 
     fn next(bytes: &[u8], limits: Limits) -> Option<(Request<'_>, &[u8])> {
-        let end = bytes.windows(2).position(|pair| pair == CRLF)?;
+        let end = bytes.windows(2).position(|pair| pair == CRLF);
+        let is_long = match end {
+            Some(end) => end + CRLF.len() > LINE_SIZE_MAX,
+            None => bytes.len() >= LINE_SIZE_MAX,
+        };
+        // Its end is not waited for.
+        if is_long && parse::begins_as_http(bytes) {
+            return Some((HTTP, b""));
+        }
+        let end = end?;
         let (line, rest) = (&bytes[..end], &bytes[end + CRLF.len()..]);
         let is_extended = limits.protocol == Protocol::Extended;
         let line_size_max = match is_extended && extended::may_be_long(line) {
@@ -216,7 +245,7 @@ mod tests {
     use crate::random::Random;
 
     /// Parts of requests, and bytes that break them.
-    const FRAGMENTS: [&[u8]; 46] = [
+    const FRAGMENTS: [&[u8]; 49] = [
         b"\r\n",
         b"\r\n",
         b"\r\n",
@@ -248,6 +277,9 @@ mod tests {
         b"auth ",
         b"capabilities",
         b"abort",
+        b"GET ",
+        b"PUT 1 ",
+        b" HTTP/1.1",
         b"put-with ",
         b"put-with 0 0 1 3 tube=a\r\nabc\r\n",
         b"put-with 1 0 3 4",
