@@ -2,25 +2,40 @@
 
 use super::Flow;
 use super::commands::Turn;
-use crate::protocol::{Op, PutWith, Reply};
+use crate::protocol::{Command, Op, PutWith, Reply};
 use crate::storage::{Begun, StoreError};
 use crate::types::{Now, SECOND_NS};
 
 impl Turn<'_> {
+    /// Run one of them. Not inlined: the other commands of its caller would pay for it.
+    #[inline(never)]
+    pub(super) fn extended(
+        &mut self,
+        command: &Command<'_>,
+        begun: Option<&Begun>,
+    ) -> Result<Flow, StoreError> {
+        match command {
+            Command::PutWith(put) => self.put_with(put, begun),
+            Command::Abort => self.abort(),
+            Command::ListJobs(list) => self.list_jobs(list),
+            Command::Batch { on_each, ids } => self.batch(*on_each, ids),
+            Command::ReserveBatch { most, timeout } => {
+                self.reserve(*timeout, Some(*most), Op::ReserveBatch)
+            }
+            other => unreachable!("{other:?} is a command of beanstalkd"),
+        }
+    }
+
     /// No reserve of the client waits: nothing is run for it while one does. Its connection has looked
     /// ahead, and has ended the wait before ([`Engine::half_closed`](super::Engine::half_closed)).
-    pub(super) fn abort(&mut self) -> Result<Flow, StoreError> {
+    fn abort(&mut self) -> Result<Flow, StoreError> {
         self.engine.count(Op::Abort);
         self.reply(Reply::Aborted)
     }
 
     /// A new job. A time at which it is ready becomes a delay: that is what the log has, and a clock
     /// that is set later does not change it.
-    pub(super) fn put_with(
-        &mut self,
-        put: &PutWith<'_>,
-        begun: Option<&Begun>,
-    ) -> Result<Flow, StoreError> {
+    fn put_with(&mut self, put: &PutWith<'_>, begun: Option<&Begun>) -> Result<Flow, StoreError> {
         let delay = put.at.map_or(put.delay, |at| delay_until(at, self.now));
         let numbers = (put.pri, delay, put.ttr);
         self.put(

@@ -203,28 +203,26 @@ impl Decoder {
         let room = LINE_SIZE_MAX.saturating_sub(self.held.len());
         let window = &input[..input.len().min(room)];
         let last = self.held.last().copied().unwrap_or_default();
-        match line_end(last, window) {
-            Some(end) => self.ended_line(end, input, limits),
-            None if window.len() == room && self.may_be_long(input, limits) => {
-                self.long_command(input, limits)
-            }
-            None => self.unfinished_line(window.len() == room, input),
+        let found = match line_end(last, window) {
+            None if window.len() == room => self.end_of_long(last, input, limits),
+            found => found.ok_or(false),
+        };
+        match found {
+            Ok(end) => self.ended_line(end, input, limits),
+            Err(is_too_long) => self.unfinished_line(is_too_long, input),
         }
     }
 
-    /// Looks for the end of the line of an extended command, which may have more bytes.
-    fn long_command<'a, 'i: 'a>(
-        &'a mut self,
-        input: &mut &'i [u8],
-        limits: Limits,
-    ) -> Option<Request<'a>> {
+    /// Looks for the end of a line that is too long for beanstalkd: one of an extended command may
+    /// have more bytes. `Err`: there is none yet, and whether the line is too long for that, too.
+    #[cold]
+    fn end_of_long(&self, last: u8, input: &[u8], limits: Limits) -> Result<usize, bool> {
+        if !self.may_be_long(input, limits) {
+            return Err(true);
+        }
         let room = LONG_LINE_SIZE_MAX - self.held.len();
         let window = &input[..input.len().min(room)];
-        let last = self.held.last().copied().unwrap_or_default();
-        match line_end(last, window) {
-            Some(end) => self.ended_line(end, input, limits),
-            None => self.unfinished_line(window.len() == room, input),
-        }
+        line_end(last, window).ok_or(window.len() == room)
     }
 
     /// Whether a line that is too long for beanstalkd, and goes on with `input`, begins as one of an
@@ -264,17 +262,29 @@ impl Decoder {
         limits: Limits,
     ) -> Option<Request<'a>> {
         let line = &bytes[..bytes.len() - CRLF.len()];
-        if let Some(put) = parse::put(line) {
-            return self.put(put, input, limits);
+        match parse::put(line) {
+            Some(put) => self.put(put, input, limits),
+            None => self.other_line(line, input, limits),
         }
-        let request = parse::line(line);
-        if !may_be_extended(&request, limits) {
-            return Some(request);
+    }
+
+    /// The same of a line that is no `put`. The request is made where it is returned: to move it costs
+    /// more than to look at it.
+    #[inline]
+    fn other_line<'a, 'i: 'a>(
+        &'a mut self,
+        line: &'i [u8],
+        input: &mut &'i [u8],
+        limits: Limits,
+    ) -> Option<Request<'a>> {
+        let mut request = Some(parse::line(line));
+        if may_be_extended(request.as_ref(), limits) {
+            request = match extended::announced(line) {
+                Some(announced) => self.announced(announced, input, limits),
+                None => extended::request(line).or(request),
+            };
         }
-        match extended::announced(line) {
-            Some(announced) => self.announced(announced, input, limits),
-            None => Some(extended::request(line).unwrap_or(request)),
-        }
+        request
     }
 
     /// Reads a line that arrived in pieces and is complete in `held`.
@@ -345,6 +355,8 @@ impl Decoder {
         } else if u64::from(put.body_size) > limits.memory_left {
             let refused = (Refusal::OutOfMemory, Op::Put);
             self.skip(put.size_with_crlf(), refused, input)
+        } else if put.size_with_crlf() <= input.len() as u64 {
+            Some(put.with(take(input, put.size_with_crlf() as usize)))
         } else {
             self.body(put, 0, input, limits)
         }
@@ -522,21 +534,21 @@ impl PutLine {
 /// beanstalkd do not wait for it.
 pub(super) fn request(line: &[u8], limits: Limits) -> Request<'_> {
     let request = parse::line(line);
-    match may_be_extended(&request, limits) {
+    match may_be_extended(Some(&request), limits) {
         true => extended::request(line).unwrap_or(request),
         false => request,
     }
 }
 
 /// Whether beanstalkd knows no command of this line, or takes it for another one, and bsd may know it.
-fn may_be_extended(request: &Request<'_>, limits: Limits) -> bool {
+fn may_be_extended(request: Option<&Request<'_>>, limits: Limits) -> bool {
     use Refusal::{BadFormat, UnknownCommand};
     let is_unknown = matches!(
         request,
-        Request::Refused {
+        Some(Request::Refused {
             refusal: UnknownCommand | BadFormat,
             counted: None,
-        }
+        })
     );
     is_unknown && limits.protocol == Protocol::Extended
 }

@@ -1,8 +1,8 @@
 //! Encoding replies into the bytes for the client.
 //!
-//! Every reply of `protocol.txt`, two for `auth`, and those of the extended commands. Replies are appended to one buffer per connection,
-//! so that the replies of a turn are sent in one write; the only allocation is that buffer's
-//! growth.
+//! Every reply of `protocol.txt`, two for `auth`, and those of the extended commands. Replies are
+//! appended to one buffer per connection, so that the replies of a turn are sent in one write; the
+//! only allocation is that buffer's growth.
 
 use super::number::push_u64;
 use super::yaml::{write_ids, write_jobs};
@@ -98,6 +98,8 @@ fn name(word: &str, name: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
+// Replies of extended commands are not inlined into `encode`: each other reply would pay for them.
+#[inline(never)]
 fn reserved_batch(jobs: &[BatchJob<'_>], out: &mut Vec<u8>) {
     let size = |job: &BatchJob<'_>| job.tube.len() + job.body.len() + 2 * NUMBER_SIZE_MAX + 10;
     // Reserved at once: growing step by step might end with twice the size.
@@ -119,6 +121,7 @@ fn batch_job_begin(id: JobId, tube: &str, size: usize, out: &mut Vec<u8>) {
     number(" ", size as u64, out);
 }
 
+#[inline(never)]
 fn jobs(page: &JobPage, out: &mut Vec<u8>) {
     let mut document = Vec::new();
     write_jobs(page, &mut document);
@@ -126,6 +129,7 @@ fn jobs(page: &JobPage, out: &mut Vec<u8>) {
 }
 
 /// `<word> <count> <bytes>\r\n<list>\r\n`
+#[inline(never)]
 fn batch(done: Batched, count: u64, missing: &[JobId], out: &mut Vec<u8>) {
     let mut document = Vec::new();
     write_ids(missing, &mut document);

@@ -84,7 +84,8 @@ impl Head {
     }
 
     /// The request of the line and the bytes after it, or the last of them, which end with a CR LF, or
-    /// should.
+    /// should. Not inlined: a `put` takes the same way, and has no head.
+    #[inline(never)]
     pub(super) fn with(self, bytes: &[u8]) -> Request<'_> {
         let Some(body) = bytes.strip_suffix(CRLF) else {
             return Request::refused(Refusal::ExpectedCrlf, Some(self.op()));

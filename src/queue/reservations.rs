@@ -116,6 +116,7 @@ impl Queue {
 
     /// True if `delete` finds the job: it exists, and no other client has reserved it.
     #[must_use]
+    #[inline]
     pub fn deletable(&self, id: ClientId, job: JobId) -> bool {
         let is_free = |job| self.jobs[job].state != JobState::Reserved;
         let found = self.jobs.find(job);

@@ -214,6 +214,7 @@ impl Log {
 
     /// Make sure that a record of `size` bytes has room and that enough is left after it. Returns
     /// whether that is so.
+    #[inline]
     pub(in crate::storage) fn make_room(
         &mut self,
         size: u64,
@@ -227,6 +228,11 @@ impl Log {
             self.budget.credit = left;
             return Ok(true);
         }
+        self.look_for_room(need, purpose)
+    }
+
+    /// The same without credit, for a record of `need` bytes, frame included.
+    fn look_for_room(&mut self, need: u64, purpose: Purpose) -> Result<bool, StoreError> {
         self.budget.credit = 0;
         if self.is_refused_for_others(need, purpose) {
             return Ok(false);
