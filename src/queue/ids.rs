@@ -10,7 +10,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::handle::JobHandle;
+use super::handle::Handle;
 use crate::types::JobId;
 
 const PAGE_BITS: u32 = 6;
@@ -28,13 +28,13 @@ const PAGES_A_TIME: usize = 2;
 /// Bytes of a single id in the map.
 const LONE_SIZE: usize = 26;
 
-struct Page {
-    handles: [Option<JobHandle>; PAGE_LEN],
+struct Page<K> {
+    handles: [Option<Handle<K>>; PAGE_LEN],
     used: u32,
 }
 
-struct Block {
-    pages: Box<[Option<Box<Page>>; BLOCK_LEN]>,
+struct Block<K> {
+    pages: Box<[Option<Box<Page<K>>>; BLOCK_LEN]>,
     used: u32,
 }
 
@@ -61,22 +61,22 @@ fn page_number(id: JobId) -> u64 {
 }
 
 /// The table.
-pub(super) struct IdTable {
-    blocks: BTreeMap<u64, Block>,
+pub(super) struct IdTable<K> {
+    blocks: BTreeMap<u64, Block<K>>,
     pages: usize,
     len: usize,
     /// The pages with fewer than [`SPARSE_LEN`] ids.
     sparse: BTreeSet<u64>,
     /// The ids that are in no page.
-    lone: BTreeMap<JobId, JobHandle>,
+    lone: BTreeMap<JobId, Handle<K>>,
     /// The page and the block that became empty last: a queue that is often empty would otherwise
     /// allocate them for every job.
-    spare_page: Option<Box<Page>>,
-    spare_block: Option<Block>,
+    spare_page: Option<Box<Page<K>>>,
+    spare_block: Option<Block<K>>,
 }
 
-impl IdTable {
-    pub(super) fn new() -> IdTable {
+impl<K> IdTable<K> {
+    pub(super) fn new() -> IdTable<K> {
         IdTable {
             blocks: BTreeMap::new(),
             pages: 0,
@@ -89,7 +89,7 @@ impl IdTable {
     }
 
     /// The job with this id.
-    pub(super) fn get(&self, id: JobId) -> Option<JobHandle> {
+    pub(super) fn get(&self, id: JobId) -> Option<Handle<K>> {
         self.get_paged(id).or_else(|| {
             if self.lone.is_empty() {
                 None
@@ -128,7 +128,7 @@ impl IdTable {
         paged.chain(self.lone.keys().copied())
     }
 
-    fn get_paged(&self, id: JobId) -> Option<JobHandle> {
+    fn get_paged(&self, id: JobId) -> Option<Handle<K>> {
         let path = Path::of(id);
         self.blocks.get(&path.block)?.pages[path.page]
             .as_ref()?
@@ -139,7 +139,7 @@ impl IdTable {
     ///
     /// # Panics
     /// If the id is taken: one of the two jobs would be lost.
-    pub(super) fn insert(&mut self, id: JobId, job: JobHandle) {
+    pub(super) fn insert(&mut self, id: JobId, job: Handle<K>) {
         assert!(!self.lone.contains_key(&id), "job {id} exists twice");
         let path = Path::of(id);
         let new_block = || self.spare_block.take().unwrap_or_else(Block::new);
@@ -164,7 +164,7 @@ impl IdTable {
     }
 
     /// The job with this id, which is there, has another handle now.
-    pub(super) fn replace(&mut self, id: JobId, job: JobHandle) {
+    pub(super) fn replace(&mut self, id: JobId, job: Handle<K>) {
         let path = Path::of(id);
         let block = self.blocks.get_mut(&path.block);
         let page = block.and_then(|block| block.pages[path.page].as_mut());
@@ -183,7 +183,7 @@ impl IdTable {
         }
     }
 
-    fn remove_paged(&mut self, id: JobId) -> Option<JobHandle> {
+    fn remove_paged(&mut self, id: JobId) -> Option<Handle<K>> {
         let path = Path::of(id);
         let block = self.blocks.get_mut(&path.block)?;
         let page = block.pages[path.page].as_mut()?;
@@ -242,15 +242,16 @@ impl IdTable {
 
     /// The memory of the table, in bytes, without spare pages.
     pub(super) fn memory(&self) -> usize {
-        let block = size_of::<[Option<Box<Page>>; BLOCK_LEN]>() + 2 * size_of::<(u64, Block)>();
+        let block =
+            size_of::<[Option<Box<Page<K>>>; BLOCK_LEN]>() + 2 * size_of::<(u64, Block<K>)>();
         let sparse = self.sparse.len() * 2 * size_of::<u64>();
         let lone = self.lone.len() * LONE_SIZE;
-        self.pages * size_of::<Page>() + self.blocks.len() * block + sparse + lone
+        self.pages * size_of::<Page<K>>() + self.blocks.len() * block + sparse + lone
     }
 }
 
-impl Page {
-    fn new() -> Box<Page> {
+impl<K> Page<K> {
+    fn new() -> Box<Page<K>> {
         Box::new(Page {
             handles: [None; PAGE_LEN],
             used: 0,
@@ -258,8 +259,8 @@ impl Page {
     }
 }
 
-impl Block {
-    fn new() -> Block {
+impl<K> Block<K> {
+    fn new() -> Block<K> {
         Block {
             pages: Box::new([const { None }; BLOCK_LEN]),
             used: 0,
@@ -269,6 +270,7 @@ impl Block {
 
 #[cfg(test)]
 mod tests {
+    use super::super::handle::{JobHandle, OfJob};
     use super::*;
 
     fn handle(index: u64) -> JobHandle {
@@ -303,7 +305,7 @@ mod tests {
     }
 
     /// A table with only some ids per page, and those ids.
-    fn strided(first: u64, stride: u64) -> (IdTable, Vec<u64>) {
+    fn strided(first: u64, stride: u64) -> (IdTable<OfJob>, Vec<u64>) {
         let mut table = IdTable::new();
         let ids: Vec<_> = (0..50_000).map(|n| first + n * stride).collect();
         for id in &ids {

@@ -157,7 +157,7 @@ pub(super) type DueKey = (Time, JobId);
 pub(super) struct Jobs {
     slab: Slab<OfJob, Job>,
     extras: Slab<OfJobExtra, JobExtra>,
-    ids: IdTable,
+    ids: IdTable<OfJob>,
     dirty: DirtyList,
     /// Changed counters are noted.
     has_log: bool,
