@@ -22,7 +22,8 @@
 //! | `incoming` | where is a large body that comes slowly? |
 //! | `replay` | from the records of a log to a queue |
 //! | `upkeep` | what is done beside the commands: timers, counters, markers |
-//! | `pauses` | how long the record of a pause is needed |
+//! | `last` | how long the last record about a name is needed |
+//! | `pauses` | who has made the pauses whose records are needed |
 //! | `report` | the documents of `stats` |
 //! | `figures` | what monitoring wants to know |
 //! | `standby` | a queue that follows another one, and takes its place |
@@ -38,6 +39,7 @@ mod figures;
 mod incoming;
 mod kick;
 mod large;
+mod last;
 mod list;
 mod outcome;
 mod pauses;

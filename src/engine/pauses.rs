@@ -1,9 +1,7 @@
 //! How long the record of a pause is needed, and who has made it.
 //!
 //! A pause that is replaced by a shorter one, or lifted, leaves a record behind that replay would
-//! bring back, were the later record gone first. So the last record about a tube stays alive until
-//! every pause that it replaced would have ended by itself, or until compaction has dropped the
-//! records of all these: whichever comes first. Both are looked for a few tubes at a time.
+//! bring back, were the later record gone first: see `last`.
 //!
 //! A client can make many such records in a short time, of tubes that vanish at once. So they have a
 //! share of the memory of their own. Past half of it, each who makes them has at most as much as is
@@ -13,13 +11,13 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
-use std::ops::Bound;
 use std::sync::Arc;
 
 use super::Link;
+use super::last::{Freed, LastRecords, Recorded};
 use crate::storage::Log;
 use crate::storage::format::pause;
-use crate::types::{Place, SECOND_NS, SegmentId, Time};
+use crate::types::{Place, SegmentId, Time};
 
 /// Rough cost of a tube here, its name apart, bytes: an entry of a tree whose leaves are half full,
 /// and the smallest piece of memory for the name.
@@ -65,66 +63,6 @@ impl fmt::Display for Owner {
     }
 }
 
-/// A second of the process's clock; what ends within one ends with it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Second(i32);
-
-impl Second {
-    const PAST: Second = Second(i32::MIN);
-    const NEVER: Second = Second(i32::MAX);
-
-    fn at_or_after(time: Time) -> Second {
-        let second = time.0.saturating_add(SECOND_NS - 1).div_euclid(SECOND_NS);
-        let end = if second < 0 { i32::MIN } else { i32::MAX };
-        Second(i32::try_from(second).unwrap_or(end))
-    }
-
-    fn is_over(self, now: Time) -> bool {
-        self != Second::NEVER && i64::from(self.0) * SECOND_NS <= now.0
-    }
-}
-
-/// The last record about a tube's pause.
-#[derive(Debug, Clone, Copy)]
-struct Last {
-    place: Place,
-    /// When the pause ends that it records; that of a record that lifts one has ended.
-    until: Second,
-    /// When all pauses that it replaced would have ended.
-    replaced_until: Second,
-    /// The segments between which their records lie; the first is behind the last where there are
-    /// none.
-    first: SegmentId,
-    last: SegmentId,
-    /// Who made the first of them.
-    owner: u32,
-}
-
-impl Last {
-    fn has_replaced(&self) -> bool {
-        self.first <= self.last
-    }
-
-    fn needed_until(&self) -> Second {
-        match self.has_replaced() {
-            true => self.until.max(self.replaced_until),
-            false => self.until,
-        }
-    }
-
-    /// The records that a following one, in another place, replaces.
-    fn replaced(&self, segment: SegmentId) -> (Second, SegmentId, SegmentId) {
-        match self.has_replaced() {
-            true => (
-                self.needed_until(),
-                self.first.min(segment),
-                self.last.max(segment),
-            ),
-            false => (self.until, segment, segment),
-        }
-    }
-}
-
 /// How many bytes are held for each owner.
 #[derive(Debug, Default)]
 struct Owners {
@@ -166,51 +104,27 @@ impl Owners {
     }
 }
 
-/// A look at all tubes, a few in a tick.
-#[derive(Debug)]
-struct Look {
-    /// The last tube that was looked at.
-    behind: Box<str>,
-    /// The first end among those that stay.
-    next_end: Second,
-    /// The files with the records of dead pauses are to be rewritten.
-    rewrites: bool,
-}
-
 /// The records of pauses that the log has to keep.
 #[derive(Debug)]
 pub(super) struct Pauses {
-    last: BTreeMap<Box<str>, Last>,
+    /// Of each tube, who made the first of its pauses.
+    last: LastRecords<Box<str>, u32>,
     name_bytes: usize,
     owners: Owners,
     /// Bytes that they may take.
     share: u64,
-    /// No record is needed no more before this.
-    next_end: Second,
-    look: Option<Look>,
-    /// How many compactions there had been when the last look began, and the last that had files
-    /// rewritten.
-    looked: u64,
-    rewritten: Option<u64>,
 }
 
 impl Default for Pauses {
     fn default() -> Pauses {
         Pauses {
-            last: BTreeMap::new(),
+            last: LastRecords::default(),
             name_bytes: 0,
             owners: Owners::default(),
             share: u64::MAX,
-            next_end: Second::NEVER,
-            look: None,
-            looked: 0,
-            rewritten: None,
         }
     }
 }
-
-/// A record that may go: its place and size.
-type Freed = (Place, usize);
 
 impl Pauses {
     /// They may take this many bytes.
@@ -230,134 +144,51 @@ impl Pauses {
         segment_of: impl Fn(Place) -> SegmentId,
     ) -> Option<Freed> {
         let size = pause::SIZE + tube.len();
-        // What lifts a pause is dead at once, and not at the end of the second.
-        let until_second = match until <= now {
-            true => Second::PAST,
-            false => Second::at_or_after(until),
+        let Pauses {
+            last,
+            name_bytes,
+            owners,
+            ..
+        } = self;
+        let begin = || {
+            let owner = owners.id(owner);
+            owners.add(owner, memory_of(tube));
+            *name_bytes += tube.len();
+            owner
         };
-        if let Some(last) = self.last.get_mut(tube) {
-            let freed = (last.place, size);
-            let (replaced_until, first, end) = last.replaced(segment_of(last.place));
-            (last.place, last.until) = (place, until_second);
-            (last.replaced_until, last.first, last.last) = (replaced_until, first, end);
-            let end = last.needed_until();
-            self.note_end(end);
-            return Some(freed);
-        }
-        if until <= now {
-            return Some((place, size));
-        }
-        let owner = self.owners.id(owner);
-        self.owners.add(owner, memory_of(tube));
-        self.name_bytes += tube.len();
-        self.note_end(until_second);
-        let nothing = (SegmentId(1), SegmentId(0));
-        self.last.insert(
-            tube.into(),
-            Last {
-                place,
-                until: until_second,
-                replaced_until: until_second,
-                first: nothing.0,
-                last: nothing.1,
-                owner,
-            },
-        );
-        None
-    }
-
-    fn note_end(&mut self, end: Second) {
-        self.next_end = self.next_end.min(end);
-        if let Some(look) = &mut self.look {
-            look.next_end = look.next_end.min(end);
-        }
+        let record = Recorded { place, size, until };
+        last.record(tube.into(), record, now, segment_of, begin)
     }
 
     /// Whether the record about `tube` at `place` is needed.
     pub(super) fn is_at(&self, tube: &str, place: Place) -> bool {
-        self.last.get(tube).is_some_and(|last| last.place == place)
+        self.last.is_at(&tube.into(), place)
     }
 
     /// The record about `tube` has moved.
     pub(super) fn moved(&mut self, tube: &str, from: Place, to: Place) -> bool {
-        match self.last.get_mut(tube) {
-            Some(last) if last.place == from => {
-                last.place = to;
-                true
-            }
-            _ => false,
-        }
+        self.last.moved(&tube.into(), from, to)
     }
 
     /// Forgets the records that are needed no more, and tells the log so; looks at no more than
     /// `budget` tubes. Says whether there may be more.
     pub(super) fn expire(&mut self, log: &mut Log, now: Time, budget: usize) -> bool {
-        let compactions = log.compactions();
-        let rewrites = self.is_pressed() && self.rewritten != Some(compactions);
-        let is_due = self.next_end.is_over(now) || self.looked != compactions || rewrites;
-        if self.look.is_none() && is_due && !self.last.is_empty() {
-            self.looked = compactions;
-            if rewrites {
-                self.rewritten = Some(compactions);
-            }
-            self.look = Some(Look {
-                behind: Box::default(),
-                next_end: Second::NEVER,
-                rewrites,
-            });
-        }
-        if let Some(look) = self.look.take() {
-            self.go_on(look, log, now, budget);
-        }
-        self.look.is_some()
-    }
-
-    fn go_on(&mut self, mut look: Look, log: &mut Log, now: Time, budget: usize) {
-        let rest = self
-            .last
-            .range::<str, _>((Bound::Excluded(&*look.behind), Bound::Unbounded));
-        let slice: Vec<_> = rest
-            .take(budget)
-            .map(|(tube, last)| (tube.clone(), *last))
-            .collect();
-        for (tube, last) in &slice {
-            let is_dropped =
-                last.has_replaced() && !log.may_hold_what_died(last.first, last.last, last.place);
-            let is_dead = last.until.is_over(now);
-            if last.needed_until().is_over(now) || is_dead && is_dropped {
-                self.free(log, tube);
-                continue;
-            }
-            if is_dropped && let Some(last) = self.last.get_mut(tube) {
-                (last.first, last.last) = (SegmentId(1), SegmentId(0));
-            }
-            if is_dead && look.rewrites {
-                log.rewrite_soon(last.first);
-                log.rewrite_soon(last.last);
-            }
-            let last = self.last.get(tube);
-            let end = last.map_or(Second::NEVER, Last::needed_until);
-            look.next_end = look.next_end.min(end);
-        }
-        if let Some((behind, _)) = slice.last().filter(|_| slice.len() == budget) {
-            look.behind = behind.clone();
-            self.look = Some(look);
-        } else {
-            self.next_end = look.next_end;
-        }
-    }
-
-    fn free(&mut self, log: &mut Log, tube: &str) {
-        if let Some(last) = self.last.remove(tube) {
-            self.name_bytes -= tube.len();
-            self.owners.subtract(last.owner, memory_of(tube));
-            log.files_mut().free(last.place, pause::SIZE + tube.len());
-        }
+        let budget = (budget, self.is_pressed());
+        let Pauses {
+            last,
+            name_bytes,
+            owners,
+            ..
+        } = self;
+        last.expire(log, now, budget, &mut |tube, owner| {
+            *name_bytes -= tube.len();
+            owners.subtract(*owner, memory_of(tube));
+        })
     }
 
     /// Whether there is a record of a pause of this tube.
     pub(super) fn has(&self, tube: &str) -> bool {
-        self.last.contains_key(tube)
+        self.last.get(&tube.into()).is_some()
     }
 
     /// Whether `owner` may pause one tube more: in the first half of the share everyone may; past it
