@@ -8,6 +8,7 @@
 //! | module | question it answers |
 //! |---|---|
 //! | [`types`] | the words that every layer shares: ids, times, positions, states |
+//! | [`attributes`] | what does a job have beyond a plain job? |
 //! | [`protocol`] | what do these bytes ask for, and which bytes answer? |
 //! | [`queue`] | which job is next, who waits for it, what is due when? |
 //! | [`storage`] | where are the bytes, when are they durable, what does a crash leave? |
@@ -50,6 +51,7 @@
 //! * After the first failed write or sync nothing is acknowledged any more.
 //! * A file is removed only if the log's own list of files no longer needs it.
 
+pub mod attributes;
 #[cfg(any(test, feature = "sim"))]
 #[doc(hidden)]
 pub mod check;

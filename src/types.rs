@@ -320,6 +320,59 @@ pub fn is_tube_name_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-+/;.$_()".contains(&byte)
 }
 
+/// The longest name of a setting, in bytes.
+pub const SETTING_NAME_MAX: usize = 200;
+/// The largest value of a setting, in bytes.
+pub const SETTING_SIZE_MAX: usize = 64 << 10;
+
+/// True for a name that a setting can have: 1 to 200 bytes of text.
+#[must_use]
+pub fn is_setting_name(name: &str) -> bool {
+    (1..=SETTING_NAME_MAX).contains(&name.len())
+}
+
+/// What a named setting of the log is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SettingClass {
+    /// The policy of a tube, or of the tubes whose names fit a pattern.
+    Policy = 1,
+    /// A schedule.
+    Schedule = 2,
+    /// How far a schedule has come.
+    Fired = 3,
+}
+
+impl SettingClass {
+    /// All of them.
+    pub const ALL: [SettingClass; 3] = [
+        SettingClass::Policy,
+        SettingClass::Schedule,
+        SettingClass::Fired,
+    ];
+
+    /// Its name, in dumps.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            SettingClass::Policy => "policy",
+            SettingClass::Schedule => "schedule",
+            SettingClass::Fired => "fired",
+        }
+    }
+
+    /// The one with this name.
+    #[must_use]
+    pub fn parse(word: &str) -> Option<SettingClass> {
+        SettingClass::ALL.into_iter().find(|it| it.word() == word)
+    }
+
+    /// The one with this number, as the log has it.
+    #[must_use]
+    pub fn from_byte(byte: u8) -> Option<SettingClass> {
+        SettingClass::ALL.into_iter().find(|it| *it as u8 == byte)
+    }
+}
+
 /// A change of durable state: decided, logged, applied, and replayed. All times are on the
 /// monotonic clock; the log converts them to wall time and back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -360,6 +413,22 @@ pub enum Change<'a> {
     Delete {
         /// The job.
         id: JobId,
+    },
+    /// What a job has beyond a plain job, from now on.
+    Attributes {
+        /// The job.
+        id: JobId,
+        /// A list of [attributes](crate::attributes).
+        list: &'a [u8],
+    },
+    /// A named setting has this value from now on.
+    Setting {
+        /// What it is about.
+        class: SettingClass,
+        /// Its name.
+        name: &'a str,
+        /// Its value; an empty one removes it.
+        value: &'a [u8],
     },
     /// No job of the tube is handed out before `until`. A `duration` of 0 cancels a pause.
     Pause {

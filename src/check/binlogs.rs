@@ -253,6 +253,7 @@ impl Written {
             deadline_wall_ns: None,
             counters: Counters::default(),
             body: any_body(input),
+            attributes: Vec::new(),
         };
         if input.byte() >= 128 {
             change(&mut job, input);

@@ -7,11 +7,13 @@ use std::sync::Arc;
 use super::comparable::{Seen, readable, recorded, seen};
 use super::forge::{Files, any_log, damage};
 use super::{DIR, Input, NEW, beginning, contents, inspect, open, sound};
+use crate::attributes::without_tube;
+use crate::engine::Engine;
 use crate::storage::disk::Fs;
 use crate::storage::format::parse_file_name;
-use crate::storage::inspect::{Inspection, repair};
+use crate::storage::inspect::{Inspection, SettingRecord, repair};
 use crate::storage::{OpenError, SimFs};
-use crate::types::JobId;
+use crate::types::{JobId, SettingClass};
 
 /// More damages than this find no more.
 const DAMAGES_MAX: usize = 12;
@@ -98,6 +100,7 @@ fn repaired(disk: &SimFs, log: &Inspection) {
     assert_eq!(readable(&new), jobs);
     assert_eq!(new.buried(), log.buried());
     assert!(new.pauses().eq(log.pauses()));
+    assert_eq!(beyond_in(&new), beyond_in(log));
     assert!(new.next_id >= repaired.next_id);
     assert!(new.next_id >= log.next_id.min(JobId(u64::MAX - 1))); // the greatest that a log can have
     drop(new);
@@ -117,9 +120,41 @@ fn starts(files: &Files, ids: &[JobId]) -> Result<Seen, OpenError> {
         assert!(left == *files, "a start that was refused changed a file");
     })?;
     let jobs = seen(&mut engine, now, ids);
+    let beyond = beyond_of(&engine);
     drop(engine);
     let again = sound(inspect(&disk, DIR));
     assert!(again.is_intact(), "after a start: {:?}", again.losses);
     assert_eq!(recorded(&readable(&again)), jobs);
+    assert_eq!(beyond_in(&again), beyond);
     Ok(jobs)
+}
+
+/// The attributes of jobs, without the tubes, and the settings.
+type Beyond = (Vec<(JobId, Vec<u8>)>, Vec<SettingRecord>);
+
+fn beyond_of(engine: &Engine) -> Beyond {
+    let list = |id| engine.queue().attributes(id).map(without_tube);
+    let mut lists: Vec<_> = engine
+        .queue()
+        .ids()
+        .filter_map(|id| Some((id, list(id)?)))
+        .filter(|(_, list)| !list.is_empty())
+        .collect();
+    lists.sort_unstable();
+    let of = |class| {
+        let all = engine.settings(class);
+        all.map(move |(name, value)| SettingRecord {
+            class,
+            name: name.to_owned(),
+            value: value.to_vec(),
+        })
+    };
+    (lists, SettingClass::ALL.into_iter().flat_map(of).collect())
+}
+
+fn beyond_in(log: &Inspection) -> Beyond {
+    let jobs = readable(log).into_values();
+    let lists = jobs.map(|job| (job.id, job.attributes));
+    let lists = lists.filter(|(_, list)| !list.is_empty()).collect();
+    (lists, log.settings().map(sound).collect())
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use super::comparable::{readable, recorded, seen};
 use super::{Input, NEW, SEGMENT_SIZE, beginning, inspect, open, sound};
+use crate::attributes::{Attributes, Reason};
 use crate::storage::SimFs;
 use crate::storage::convert::load::{Load, LoadError};
 use crate::storage::inspect::{Inspection, JobRecord};
@@ -123,6 +124,7 @@ impl Model {
             && job.id.0 < u64::MAX - 1
             && is_tube_name(job.tube.as_bytes())
             && (job.state != JobState::Delayed || job.deadline_wall_ns.is_some())
+            && Attributes::decode(&job.attributes).is_some_and(|it| it.tube.is_none())
     }
 
     fn buried(&self) -> Vec<JobId> {
@@ -172,9 +174,29 @@ fn any_job(input: &mut Input<'_>, last: JobId) -> (JobRecord, Option<u64>) {
             kicks: counter(input),
         },
         body: any_body(input),
+        attributes: any_attributes(input),
     };
     let order = input.byte();
     (job, (order < 128).then_some(u64::from(order)))
+}
+
+/// Mostly none, or some; rarely what no job can have.
+fn any_attributes(input: &mut Input<'_>) -> Vec<u8> {
+    static TEXT: [u8; 256] = [b'x'; 256];
+    let kind = input.byte();
+    let attributes = Attributes {
+        key: Some("k"),
+        failures: Some(kind.into()),
+        reason: (kind < 210).then_some(Reason::Ttr),
+        text: (kind < 220).then_some(&TEXT[..usize::from(kind)]),
+        tube: (kind > 240).then_some("mail"),
+        ..Attributes::default()
+    };
+    match kind {
+        0..=199 => Vec::new(),
+        255 => vec![kind],
+        _ => attributes.encode().unwrap_or_default(),
+    }
 }
 
 /// Short, empty, or so long that segments end; different for any two jobs.

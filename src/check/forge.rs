@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use super::comparable::{Answers, TUBES};
 use super::{DIR, Input, beginning, contents, open, sound};
+use crate::attributes::{Attributes, Reason};
 use crate::engine::Engine;
 use crate::protocol::{Command, Op, Request};
 use crate::storage::SimFs;
 use crate::storage::disk::sim::Crash;
 use crate::storage::format::any_bytes::{correct_checksums, places};
-use crate::types::{ClientId, JobId, Now};
+use crate::types::{ClientId, JobId, Now, SettingClass};
 
 /// A directory: the contents of its files by their names.
 pub(super) type Files = BTreeMap<String, Vec<u8>>;
@@ -66,26 +67,28 @@ fn letter(round: usize) -> u8 {
 
 /// One of a few sound logs.
 pub(super) fn any_log(input: &mut Input<'_>) -> Sound {
-    static LOGS: OnceLock<[Sound; 4]> = OnceLock::new();
-    let sound = |rounds, body_size, is_clean_stop| Sound {
-        files: log(rounds, body_size, is_clean_stop),
+    static LOGS: OnceLock<[Sound; 6]> = OnceLock::new();
+    let sound = |rounds, body_size, is_clean_stop, is_plain| Sound {
+        files: log(rounds, body_size, is_clean_stop, is_plain),
         body_size,
     };
     let logs = LOGS.get_or_init(|| {
         [
-            sound(3, 20, false),
-            sound(3, 20, true),
-            sound(40, 1500, false),
-            sound(26, 3000, true),
+            sound(3, 20, false, true),
+            sound(3, 20, true, true),
+            sound(40, 1500, false, true),
+            sound(26, 3000, true, true),
+            sound(3, 20, true, false),
+            sound(26, 3000, false, false),
         ]
     });
     // The short ones are quicker, and have as many kinds of records.
-    logs[input.pick(&[0, 1, 2, 3, 0, 1, 0, 1])].clone()
+    logs[input.pick(&[0, 1, 2, 3, 0, 4, 5, 4])].clone()
 }
 
 /// The log after `rounds` rounds of work: jobs in every state, and after a few rounds several
-/// segments, some of them compacted.
-fn log(rounds: usize, body_size: usize, is_clean_stop: bool) -> Files {
+/// segments, some of them compacted. A log that is not plain has attributes and settings, too.
+fn log(rounds: usize, body_size: usize, is_clean_stop: bool, is_plain: bool) -> Files {
     let disk = SimFs::new(1);
     let mut engine = sound(open(&disk, DIR, beginning()));
     let mut worker = Worker {
@@ -94,6 +97,9 @@ fn log(rounds: usize, body_size: usize, is_clean_stop: bool) -> Files {
     };
     for nth in 0..rounds {
         worker.round(&mut engine, nth, body_size);
+        if !is_plain {
+            worker.go_beyond(&mut engine, nth);
+        }
         worker.turn(&mut engine, 1);
     }
     worker.turn(&mut engine, 500); // counters
@@ -166,6 +172,32 @@ impl Worker {
             3 => self.ask(engine, Command::Delete(JobId(first))),
             _ => {}
         }
+    }
+
+    /// Give the jobs of this round attributes, and change a setting.
+    fn go_beyond(&self, engine: &mut Engine, nth: usize) {
+        let next = engine.queue().next_id().0;
+        let failed = Attributes {
+            key: Some("key-1"),
+            failures: Some(nth as u32),
+            reason: Some(Reason::Ttr),
+            ..Attributes::default()
+        };
+        let moved = Attributes {
+            tube: Some(TUBES[(nth + 1) % TUBES.len()]),
+            text: Some(b"no such host"),
+            ..failed
+        };
+        let lists = [failed, moved, Attributes::default()];
+        for (id, list) in (next - 4..next).zip(lists) {
+            sound(engine.attribute(JobId(id), None, &list, self.now));
+        }
+        let update = engine.queue().decide_bury(JobId(next - 1), 3);
+        sound(engine.attribute(JobId(next - 1), update.as_ref(), &moved, self.now));
+        let value = [b'v'; 300];
+        let value = &value[..[5, 0, 300][nth % 3]];
+        let name = ["mail", "mail-*"][nth % 2];
+        sound(engine.set(SettingClass::Policy, name, value, self.now));
     }
 
     fn ask(&self, engine: &mut Engine, command: Command<'_>) {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::comparable::{Answer, Answers, readable, recorded, seen, tube};
 use super::past::{Effect, Job, Past};
 use super::{DIR, Input, beginning, inspect, options, sound};
+use crate::attributes::Attributes;
 use crate::engine::{Altered, Engine, Flow, JobAction, Options};
 use crate::protocol::{Command, OnEach, Op, Request};
 use crate::storage::disk::sim::{Crash, Errno, Fault, Granularity, OpKind};
@@ -250,6 +251,7 @@ impl<'a> Life<'a> {
             pri,
             buried: None,
             body: body.clone(),
+            home: tube,
         };
         let command = Command::Put {
             tube: None,
@@ -335,7 +337,10 @@ impl<'a> Life<'a> {
 
     /// A change beside the commands. A move is one effect: the job is in the one tube or in the other.
     fn alter(&mut self, id: JobId, input: &mut Input<'_>) -> Result<(), StoreError> {
-        let (kind, tube, pri) = (input.below(6), tube(input), input.byte().into());
+        let (kind, tube, pri) = (input.below(8), tube(input), input.byte().into());
+        if kind >= 6 {
+            return self.attribute(id, (kind == 6).then_some(tube), pri);
+        }
         let job = self.past.now().jobs.get(&id).cloned();
         let (old, is_buried) = job.map_or((0, false), |job| (job.pri, job.buried.is_some()));
         let copy = self.engine.queue().next_id();
@@ -372,6 +377,32 @@ impl<'a> Life<'a> {
             Altered::Done(_) => self.past.add(effect, self.engine.after()),
             Altered::Damaged => panic!("a body cannot be read on a disk that gives it"),
             Altered::Same | Altered::NotFound | Altered::Reserved | Altered::NoRoom => {}
+        }
+        Ok(())
+    }
+
+    /// A job gets attributes, which may be in another tube.
+    fn attribute(
+        &mut self,
+        id: JobId,
+        tube: Option<&'static str>,
+        failures: u32,
+    ) -> Result<(), StoreError> {
+        let attributes = Attributes {
+            tube,
+            failures: Some(failures),
+            ..Attributes::default()
+        };
+        let effect = Effect::Attribute(id, tube);
+        let done = self.engine.attribute(id, None, &attributes, *self.now);
+        match done.ok().filter(|_| !self.disk.is_crashed()) {
+            Some(true) => self.past.add(effect, self.engine.after()),
+            Some(false) => {}
+            None => {
+                assert!(self.has_trouble, "attributes of job {id} fail");
+                self.past.push_unanswered(effect);
+                return self.engine.commit(*self.now);
+            }
         }
         Ok(())
     }

@@ -18,6 +18,8 @@ pub(super) struct Job {
     /// After those with a smaller number.
     pub(super) buried: Option<u64>,
     pub(super) body: Rc<[u8]>,
+    /// The tube that it was put into.
+    pub(super) home: &'static str,
 }
 
 impl fmt::Debug for Job {
@@ -41,6 +43,8 @@ pub(super) enum Effect {
         tube: &'static str,
         kick: bool,
     },
+    /// The job gets attributes, and with them a tube or none; where it is buried, it is buried last.
+    Attribute(JobId, Option<&'static str>),
     /// These jobs become ready, if they are not.
     Ready(Vec<JobId>),
     /// All of these or none.
@@ -100,10 +104,18 @@ impl State {
                 if let Some(mut job) = self.jobs.remove(&id) {
                     self.burials += 1;
                     let place = Some(self.burials);
-                    job.tube = tube;
+                    (job.tube, job.home) = (tube, tube);
                     job.buried = job.buried.and(place).filter(|_| !kick);
                     self.apply(Effect::Put(copy, job));
                 }
+            }
+            Effect::Attribute(id, tube) => {
+                self.burials += 1;
+                let place = Some(self.burials);
+                self.change(id, |job| {
+                    job.tube = tube.unwrap_or(job.home);
+                    job.buried = job.buried.and(place);
+                });
             }
             Effect::Ready(ids) => {
                 for id in ids {

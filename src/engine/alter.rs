@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use super::outcome::{Handed, Logged};
 use super::{Engine, ReplySink};
+use crate::attributes::without_tube;
 use crate::protocol::Op;
 use crate::queue::JobView;
 use crate::storage::{AppendError, NO_KICK, Purpose, StoreError};
@@ -189,7 +190,7 @@ impl Engine {
         let Some(job) = self.queue.job(id) else {
             return Ok(Err(Altered::NotFound));
         };
-        let (place, tube_size, body_size) = (job.place, job.tube.len(), job.body_size as usize);
+        let (place, tube_size, body_size) = (job.place, job.put_tube_size, job.body_size as usize);
         let error = match self.store.read_body(place, id, tube_size, body_size) {
             Ok(body) => return Ok(Ok(body.to_vec())),
             Err(error) => error,
@@ -216,14 +217,16 @@ impl Engine {
             job.state = JobState::Ready;
             job.counters.kicks = job.counters.kicks.saturating_add(1);
         }
-        let put = put_of_copy(&job, copy, tube);
-        let update = update_of_copy(&job, copy);
-        let changes = [put, update];
-        let logged = if is_as_put(&job) {
-            &changes[..1]
-        } else {
-            &changes
-        };
+        let list = self.queue.attributes(id).map(without_tube);
+        let mut logged = vec![put_of_copy(&job, copy, tube)];
+        logged.extend(
+            list.as_deref()
+                .map(|list| Change::Attributes { id: copy, list }),
+        );
+        if !is_as_put(&job) {
+            logged.push(update_of_copy(&job, copy));
+        }
+        let logged = &logged[..];
         match self.store.join(logged, body, now) {
             Ok(()) => {}
             Err(AppendError::NoRoom(_)) => return Ok(Altered::NoRoom),
@@ -261,11 +264,12 @@ impl Engine {
         for change in changes {
             let logged = match *change {
                 Change::Put { .. } => self.log_put(change, tube, body, now)?,
+                Change::Attributes { .. } => self.log_attributes(change, now)?,
                 _ => self.log_update(change, NO_KICK, Purpose::Update, now)?,
             };
             match (logged, *change) {
                 (Logged::Done, _) => {}
-                (Logged::Full, Change::Update { id, .. }) => {
+                (Logged::Full, Change::Update { id, .. } | Change::Attributes { id, .. }) => {
                     let undone = self.log_delete(id, now)?;
                     assert!(
                         matches!(undone, Logged::Done),
@@ -280,7 +284,7 @@ impl Engine {
     }
 }
 
-/// The put alone says all there is to say of the job.
+/// The put alone says all there is to say of the job, attributes apart.
 fn is_as_put(job: &JobView<'_>) -> bool {
     job.state == JobState::Ready && job.delay == 0 && job.counters == Counters::default()
 }

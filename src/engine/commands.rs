@@ -231,6 +231,9 @@ impl Engine {
         if let Some(place) = applied.update_freed {
             self.store.free_update(place);
         }
+        if let Some((place, list_size)) = applied.attributes_freed {
+            self.store.free_attributes(place, list_size as usize);
+        }
         Ok(Logged::Done)
     }
 
@@ -587,7 +590,7 @@ impl Turn<'_> {
         else {
             return self.reply(Reply::NotFound);
         };
-        let (place, tube_size, body_size) = (job.place, job.tube.len(), job.body_size as usize);
+        let (place, tube_size, body_size) = (job.place, job.put_tube_size, job.body_size as usize);
         engine.queue.set_worker(self.client);
         if is_in_pieces(self.client, body_size, self.sink) {
             return self.give_out(id, Wanted::ThisJob);
@@ -688,7 +691,7 @@ impl Turn<'_> {
         let Some(job) = id.and_then(|id| engine.queue.job(id)) else {
             return self.reply(Reply::NotFound);
         };
-        let (id, tube_size, body_size) = (job.id, job.tube.len(), job.body_size as usize);
+        let (id, tube_size, body_size) = (job.id, job.put_tube_size, job.body_size as usize);
         if is_in_pieces(self.client, body_size, self.sink) {
             return self.give_out(id, Wanted::Look);
         }

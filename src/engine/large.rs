@@ -218,7 +218,7 @@ impl Engine {
         let Awaited { client, id, what } = check.awaited;
         let job = self.queue.job(id).filter(|job| job.place == check.place);
         if let (BodyError::Damaged { .. }, Some(job)) = (error, job) {
-            let (tube_size, body_size) = (job.tube.len(), job.body_size as usize);
+            let (tube_size, body_size) = (job.put_tube_size, job.body_size as usize);
             if let Some(log) = self.store.log() {
                 log.note_damaged_put(check.place, tube_size, body_size);
             }

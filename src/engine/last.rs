@@ -1,9 +1,9 @@
-//! The last records about things with a name, such as pauses of tubes. How long is each of them
+//! The last records about things with a name: pauses of tubes, settings. How long is each of them
 //! needed?
 //!
 //! A record that is replaced lies in its file until that is rewritten. If the record that replaced it
-//! were gone first, replay would bring the old one back: a pause that was lifted.
-//! So the last record stays alive until all those that it replaced are over by themselves, or
+//! were gone first, replay would bring the old one back: a pause that was lifted, a setting that was
+//! removed. So the last record stays alive until all those that it replaced are over by themselves, or
 //! until compaction has dropped them: whichever comes first. Both are looked for a few names at a time.
 
 use std::collections::BTreeMap;
@@ -31,13 +31,16 @@ impl Second {
     }
 }
 
+/// When what a record says is over by itself.
+pub(super) const NEVER: Time = Time(i64::MAX);
+
 /// A record about something with a name.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Recorded {
     pub(super) place: Place,
     /// Bytes.
     pub(super) size: usize,
-    /// When it is over by itself. What says that something is no more is over at once.
+    /// When it is over by itself, or [`NEVER`]. What says that something is no more is over at once.
     pub(super) until: Time,
 }
 
@@ -197,6 +200,21 @@ impl<K: Ord + Clone, V> LastRecords<K, V> {
     /// What is known of a name.
     pub(super) fn get(&self, name: &K) -> Option<&V> {
         self.all.get(name).map(|last| &last.about)
+    }
+
+    /// The same, to change it.
+    pub(super) fn get_mut(&mut self, name: &K) -> Option<&mut V> {
+        self.all.get_mut(name).map(|last| &mut last.about)
+    }
+
+    /// All names, and what is known of each.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
+        self.all.iter().map(|(name, last)| (name, &last.about))
+    }
+
+    /// Forget a name of which no record is on a disk.
+    pub(super) fn forget(&mut self, name: &K) {
+        self.all.remove(name);
     }
 
     pub(super) fn len(&self) -> usize {

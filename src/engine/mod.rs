@@ -16,6 +16,8 @@
 //! | `batch` | many jobs in one command, all of them or none |
 //! | `alter` | what may be changed of a job beside the commands |
 //! | `list` | which jobs of a tube are in a state? |
+//! | `attributed` | what jobs have beyond plain jobs, logged with a put or an update |
+//! | `settings` | named settings: policies, schedules |
 //! | `store` | where bodies and changes are kept: the log, or memory alone |
 //! | `large` | how are large bodies given out? |
 //! | `outcome` | what came of logging a change, of handing out a job |
@@ -31,6 +33,7 @@
 //! | `events` | what happens, told to other threads once it is acknowledged |
 
 mod alter;
+mod attributed;
 mod batch;
 mod commands;
 mod events;
@@ -46,6 +49,7 @@ mod pauses;
 mod replay;
 mod replica;
 mod report;
+mod settings;
 mod standby;
 mod store;
 mod upkeep;
@@ -62,6 +66,7 @@ use self::large::Checks;
 use self::pauses::Pauses;
 use self::replay::Replayer;
 use self::replica::TurnAcks;
+use self::settings::Settings;
 use self::store::{MemoryStore, Store};
 use crate::protocol::{Op, Reply, Request, Shown};
 use crate::queue::{Queue, WaitEnd};
@@ -75,6 +80,7 @@ use crate::storage::{
 use crate::types::{ClientId, JobId, Now, Ticket, Time};
 
 pub use self::alter::{Altered, JobAction};
+pub use self::attributed::NewJob;
 pub use self::events::{FEED_MAX, Feed, Told};
 pub use self::figures::{Figures, LogFigures, OldestJob, SegmentFigures};
 pub use self::replica::{Follower, Leader};
@@ -261,6 +267,7 @@ pub struct Engine {
     checks: Checks,
     incoming: Incoming,
     pauses: Pauses,
+    settings: Settings,
     recovery: Recovery,
     imported: Option<TakenOver>,
     started: Time,
@@ -315,6 +322,7 @@ impl Engine {
         if let Some(all) = options.clients_memory_max {
             pauses.bound(all / PAUSES_PART);
         }
+        let mut settings = Settings::default();
         let mut recovery = Recovery::default();
         let mut imported = None;
         let store = match &options.dir {
@@ -337,6 +345,7 @@ impl Engine {
                 let mut replayer = Replayer {
                     queue: &mut queue,
                     pauses: &mut pauses,
+                    settings: &mut settings,
                     now,
                 };
                 let progress = |done, total| {
@@ -387,6 +396,7 @@ impl Engine {
             checks: Checks::default(),
             incoming: Incoming::default(),
             pauses,
+            settings,
             recovery,
             imported,
             started: now.mono,

@@ -1,6 +1,7 @@
 //! From the records of a log to a queue: the way back of what `store` records.
 
 use super::pauses::{Owner, Pauses};
+use super::settings::Settings;
 use crate::queue::{Applied, Queue};
 use crate::storage::disk::ReadFile;
 use crate::storage::format::{Record, put_size};
@@ -11,6 +12,7 @@ use crate::types::{Change, JobState, Now, Place, SECOND_NS, Time};
 pub(super) struct Replayer<'a> {
     pub(super) queue: &'a mut Queue,
     pub(super) pauses: &'a mut Pauses,
+    pub(super) settings: &'a mut Settings,
     pub(super) now: Now,
 }
 
@@ -47,8 +49,22 @@ impl Replayer<'_> {
         free(files, &applied);
         match record {
             Record::Put { .. } => files.keep_put(place, record.size()),
-            // An update or delete of a job whose put compaction has dropped.
+            // An update, attributes or delete of a job whose put compaction has dropped.
             Record::Update { .. } if !applied.orphan => files.keep_update(place),
+            Record::Attributes { list, .. } if !applied.orphan => {
+                files.keep_attributes(place, list.len());
+            }
+            Record::Setting { class, name, value } => {
+                files.keep(place, record.size());
+                let segment_of = |place| files.segment_of(place);
+                let of = (*class, *name);
+                let freed = self
+                    .settings
+                    .record(of, value, place, self.now.mono, segment_of);
+                if let Some((place, size)) = freed {
+                    files.free(place, size);
+                }
+            }
             Record::Delete { put_segment, .. } => {
                 files.keep_tombstone(place, *put_segment, record.size());
             }
@@ -134,6 +150,8 @@ impl Replayer<'_> {
                     until,
                 })
             }
+            Record::Attributes { id, list } => Some(Change::Attributes { id, list }),
+            Record::Setting { class, name, value } => Some(Change::Setting { class, name, value }),
             Record::Kick { .. } | Record::Manifest { .. } | Record::Switch { .. } => None,
         }
     }
@@ -150,7 +168,7 @@ impl Replayer<'_> {
     }
 }
 
-/// Tell of records that a change has replaced, pauses apart.
+/// Tell of records that a change has replaced, pauses and settings apart.
 fn free<F: ?Sized>(files: &mut Files<F>, applied: &Applied) {
     if let Some((place, dims)) = applied.put_freed {
         files.free_put(
@@ -160,5 +178,8 @@ fn free<F: ?Sized>(files: &mut Files<F>, applied: &Applied) {
     }
     if let Some(place) = applied.update_freed {
         files.free_update(place);
+    }
+    if let Some((place, list_size)) = applied.attributes_freed {
+        files.free_attributes(place, list_size as usize);
     }
 }

@@ -77,8 +77,10 @@ impl Follower<'_> {
             engine.make_way(purpose, now)?;
             let is_put = |record: &&Record<'_>| matches!(record, Record::Put { .. });
             let puts = records.iter().filter(is_put).count() as u64;
+            let is_attributed = |record: &&Record<'_>| matches!(record, Record::Attributes { .. });
+            let attributed = records.iter().filter(is_attributed).count() as u64;
             let log = engine.store.log().expect("a log");
-            match log.begin_entry(size, puts, purpose, now.wall_ns) {
+            match log.begin_entry(size, (puts, attributed), purpose, now.wall_ns) {
                 Ok(()) => {}
                 Err(AppendError::NoRoom(class)) => return Err(ApplyError::NoRoom(class)),
                 Err(AppendError::Failed(error)) => return Err(error.into()),

@@ -11,6 +11,7 @@ use super::replay::Replayer;
 use super::store::Store;
 use super::{Engine, Mode, Options};
 use crate::ErrorClass;
+use crate::attributes::Attributes;
 use crate::queue::Queue;
 use crate::storage::format::Record;
 use crate::storage::{AppendError, Life, Log, OpenError, Purpose, StoreError};
@@ -202,9 +203,13 @@ impl Engine {
             // About files, which are others here.
             Record::Switch { .. } => return Ok(()),
             Record::Put { id, .. } => (Purpose::Put, Some(id)),
-            Record::Update { id, .. } => (Purpose::Update, Some(id)),
+            Record::Update { id, .. } | Record::Attributes { id, .. } => {
+                (Purpose::Update, Some(id))
+            }
             Record::Delete { id, .. } => (Purpose::Delete, Some(id)),
-            Record::Pause { .. } | Record::Kick { .. } => (Purpose::Update, None),
+            Record::Pause { .. } | Record::Kick { .. } | Record::Setting { .. } => {
+                (Purpose::Update, None)
+            }
         };
         let job = id.and_then(|id| self.queue.job(id));
         let is_put = matches!(record, Record::Put { .. });
@@ -226,18 +231,25 @@ impl Engine {
             store: Store::Log(log),
             queue,
             pauses,
+            settings,
             ..
         } = self
         else {
             return Ok(());
         };
-        let record = in_our_time(here(record, log, place), ahead_ns);
+        let list = list_in_our_time(record, ahead_ns);
+        let record = in_our_time(here(record, log, place), list.as_deref(), ahead_ns);
         let place = match log.append(&record, purpose, now.wall_ns) {
             Ok(place) => place,
             Err(AppendError::NoRoom(class)) => return Err(ApplyError::NoRoom(class)),
             Err(AppendError::Failed(error)) => return Err(error.into()),
         };
-        let mut replayer = Replayer { queue, pauses, now };
+        let mut replayer = Replayer {
+            queue,
+            pauses,
+            settings,
+            now,
+        };
         let applied = replayer.apply(log.files_mut(), place, &record);
         applied.map_err(|error| ApplyError::Contradiction(error.to_string()))
     }
@@ -277,9 +289,20 @@ fn here<'a>(record: &Record<'a>, log: &Log, put: Option<Place>) -> Record<'a> {
     }
 }
 
-/// The record with the wall times that our clock had; 0 is none.
-fn in_our_time(mut record: Record<'_>, ahead_ns: i64) -> Record<'_> {
+/// The list of attributes with the wall times that our clock had. `None`: it stays as it is.
+fn list_in_our_time(record: &Record<'_>, ahead_ns: i64) -> Option<Vec<u8>> {
+    let Record::Attributes { list, .. } = record else {
+        return None;
+    };
+    let found = Attributes::decode(list).filter(|_| ahead_ns != 0)?;
+    found.with_clock_behind(ahead_ns).encode()
+}
+
+/// The record with the wall times that our clock had; 0 is none. `moved`: the list of one about
+/// attributes.
+fn in_our_time<'a>(mut record: Record<'a>, moved: Option<&'a [u8]>, ahead_ns: i64) -> Record<'a> {
     match &mut record {
+        Record::Attributes { list, .. } => *list = moved.unwrap_or(*list),
         Record::Put {
             created_wall_ns: wall_ns,
             ..

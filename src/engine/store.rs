@@ -129,6 +129,24 @@ impl Store {
         }
     }
 
+    /// Have the records of these changes stay in one frame, until [`Store::part`], with as much room as
+    /// a record of this purpose needs.
+    pub(super) fn join_for(
+        &mut self,
+        changes: &[Change<'_>],
+        body: &[u8],
+        purpose: Purpose,
+        now: Now,
+    ) -> Result<(), AppendError> {
+        let Store::Log(log) = self else {
+            return Ok(());
+        };
+        let sizes = changes
+            .iter()
+            .map(|change| record(change, body, now).size());
+        log.join_for(sizes.sum::<usize>() as u64, purpose, now.wall_ns)
+    }
+
     /// Have the records of these changes, and a delete, stay in one frame, until [`Store::part`].
     pub(super) fn join(
         &mut self,
@@ -204,7 +222,7 @@ impl Store {
 
     /// A body that is [`LARGE`], to be given out piece by piece.
     pub(super) fn lend(&self, job: &JobView<'_>) -> Lent {
-        let (tube_size, body_size) = (job.tube.len(), job.body_size as usize);
+        let (tube_size, body_size) = (job.put_tube_size, job.body_size as usize);
         match self {
             Store::Log(log) => {
                 Lent::Checked(log.check_body(job.place, job.id, tube_size, body_size))
@@ -366,6 +384,8 @@ fn record<'a>(change: &Change<'a>, body: &'a [u8], now: Now) -> Record<'a> {
             until_wall_ns: if duration == 0 { 0 } else { now.to_wall(until) },
             duration,
         },
+        Change::Attributes { id, list } => Record::Attributes { id, list },
+        Change::Setting { class, name, value } => Record::Setting { class, name, value },
         Change::Delete { .. } => unreachable!("a delete is recorded by append_delete"),
     }
 }

@@ -9,6 +9,7 @@ use crate::storage::{AppendError, Index, Log, Purpose, StoreError, Subject, Sync
 use crate::types::{Change, Now, Place, Time};
 
 use super::pauses::{Owner, Pauses};
+use super::settings::Settings;
 
 /// This many timers are dealt with in one call.
 pub(super) const TIMERS_A_TICK: usize = 256;
@@ -105,6 +106,7 @@ impl Engine {
             store: Store::Log(log),
             queue,
             pauses,
+            settings,
             ..
         } = self
         else {
@@ -126,8 +128,14 @@ impl Engine {
             self.written_at = now.mono;
         }
         let more_pauses = pauses.expire(log, now.mono, PAUSES_A_TICK);
-        let more = log.maintain(&mut LogIndex { queue, pauses }, now.wall_ns)?;
-        Ok(more || more_pauses)
+        let more_settings = settings.expire(log, now.mono);
+        let mut index = LogIndex {
+            queue,
+            pauses,
+            settings,
+        };
+        let more = log.maintain(&mut index, now.wall_ns)?;
+        Ok(more || more_pauses || more_settings)
     }
 
     /// Have compaction make way for a record, where next to no room is left for it. As long as
@@ -137,14 +145,18 @@ impl Engine {
             store: Store::Log(log),
             queue,
             pauses,
+            settings,
             ..
         } = self
         else {
             return Ok(());
         };
-        while log.is_pressed(purpose)
-            && log.make_way(purpose, &mut LogIndex { queue, pauses }, now.wall_ns)?
-        {}
+        let mut index = LogIndex {
+            queue,
+            pauses,
+            settings,
+        };
+        while log.is_pressed(purpose) && log.make_way(purpose, &mut index, now.wall_ns)? {}
         Ok(())
     }
 
@@ -273,6 +285,7 @@ impl Engine {
 struct LogIndex<'a> {
     queue: &'a mut Queue,
     pauses: &'a mut Pauses,
+    settings: &'a mut Settings,
 }
 
 impl Index for LogIndex<'_> {
@@ -280,7 +293,9 @@ impl Index for LogIndex<'_> {
         match subject {
             Subject::Put(id) => self.queue.put_is_at(*id, place),
             Subject::Update(id) => self.queue.update_is_at(*id, place),
+            Subject::Attributes(id) => self.queue.attributes_are_at(*id, place),
             Subject::Pause(tube) => self.pauses.is_at(tube, place),
+            Subject::Setting(class, name) => self.settings.is_at(*class, name, place),
             Subject::Delete(_) | Subject::Log => false,
         }
     }
@@ -293,6 +308,8 @@ impl Index for LogIndex<'_> {
                 self.queue.move_pause(tube, from, to);
                 self.pauses.moved(tube, from, to)
             }
+            Subject::Attributes(id) => self.queue.move_attributes(*id, from, to),
+            Subject::Setting(class, name) => self.settings.moved((*class, name), from, to),
             Subject::Delete(_) | Subject::Log => false,
         }
     }

@@ -1,9 +1,9 @@
 //! The one method that changes durable state, and what a change makes garbage.
 //!
 //! A record of the log is garbage once a later one replaces it. For each job the queue knows the
-//! places of its put record and of the last record of its state, and for each paused tube the place
-//! of the pause record. A change returns the places that it frees; compaction asks here which
-//! records are alive, and reports what it moves.
+//! places of its put record, of the last record of its state and of that of its attributes, and for
+//! each paused tube the place of the pause record. A change returns the places that it frees;
+//! compaction asks here which records are alive, and reports what it moves.
 
 use std::fmt;
 
@@ -25,23 +25,27 @@ pub struct Applied {
     pub update_freed: Option<Place>,
     /// The pause record that the change replaces.
     pub pause_freed: Option<Place>,
+    /// The attributes record that the change replaces, or the one of the deleted job, and the size of
+    /// its list in bytes.
+    pub attributes_freed: Option<(Place, u32)>,
 }
 
 /// The values that determine the size of a put record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordDims {
-    /// Bytes of the tube's name.
+    /// Bytes of the name of the tube that it was put into.
     pub tube_len: u32,
     /// Bytes of the body.
     pub body_size: u32,
 }
 
 impl Applied {
-    const ORPHAN: Applied = Applied {
+    pub(super) const ORPHAN: Applied = Applied {
         orphan: true,
         put_freed: None,
         update_freed: None,
         pause_freed: None,
+        attributes_freed: None,
     };
 }
 
@@ -117,6 +121,9 @@ impl Queue {
                 self.apply_update(id, state, place, now)
             }
             Change::Delete { id } => Ok(self.apply_delete(id, now)),
+            Change::Attributes { id, list } => Ok(self.apply_attributes(id, list, place, now)),
+            // Those who act on settings have them beside the queue.
+            Change::Setting { .. } => Ok(Applied::default()),
             Change::Pause {
                 tube, duration: 0, ..
             } => Ok(self.apply_unpause(tube, now)),
@@ -226,13 +233,15 @@ impl Queue {
         };
         self.note_job(handle, Happened::Delete, now);
         let update_freed = existing(self.note_hold(handle, now).update_place);
+        let tube_len = self.put_tube_size(handle) as u32;
+        let attributed = self.jobs.take_attributes(handle);
         self.detach(handle);
         let job = self.jobs.remove(handle);
         self.move_jobs_down();
         let tube = &mut self.tubes[job.tube];
         tube.deletes += 1;
         let dims = RecordDims {
-            tube_len: tube.name.len() as u32,
+            tube_len,
             body_size: job.body_size,
         };
         self.reindex_or_remove(job.tube, now);
@@ -240,6 +249,7 @@ impl Queue {
         Applied {
             put_freed,
             update_freed,
+            attributes_freed: attributed.and_then(|attributed| attributed.freed()),
             ..Applied::default()
         }
     }
@@ -416,7 +426,7 @@ fn existing(place: Place) -> Option<Place> {
     (!place.is_none()).then_some(place)
 }
 
-fn replace_if(place: &mut Place, from: Place, to: Place) -> bool {
+pub(super) fn replace_if(place: &mut Place, from: Place, to: Place) -> bool {
     let is_there = !from.is_none() && *place == from;
     if is_there {
         *place = to;

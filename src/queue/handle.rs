@@ -11,6 +11,7 @@ use std::num::NonZeroU32;
 /// The kinds of objects that handles number.
 pub(super) enum OfJob {}
 pub(super) enum OfJobExtra {}
+pub(super) enum OfAttributes {}
 pub(super) enum OfTube {}
 pub(super) enum OfClient {}
 

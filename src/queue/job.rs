@@ -5,11 +5,13 @@
 //! or that have changed since they were put. Nothing here moves between states; `apply` and the
 //! timers do that.
 //!
-//! A `JobExtra` has links for the list of its tube's buried jobs.
+//! A `JobExtra` has links for the list of its tube's buried jobs. What a job has beyond a plain job is
+//! in a side table: see `attributed`.
 
 use std::cmp::Ordering;
 use std::hint::black_box;
 
+use super::attributed::{Attributed, AttributedJobs};
 use super::dirty::DirtyList;
 use super::handle::{ClientHandle, JobExtraHandle, JobHandle, OfJob, OfJobExtra, TubeHandle};
 use super::ids::IdTable;
@@ -46,6 +48,8 @@ pub(super) struct Job {
     /// See [`DirtyList`].
     dirty: bool,
     listed: bool,
+    /// It has an entry in the table of attributes.
+    pub(super) has_attributes: bool,
 }
 
 impl Job {
@@ -63,6 +67,7 @@ impl Job {
             state: JobState::Ready,
             dirty: false,
             listed: false,
+            has_attributes: false,
         }
     }
 
@@ -157,6 +162,7 @@ pub(super) type DueKey = (Time, JobId);
 pub(super) struct Jobs {
     slab: Slab<OfJob, Job>,
     extras: Slab<OfJobExtra, JobExtra>,
+    pub(super) attributed: AttributedJobs,
     ids: IdTable<OfJob>,
     dirty: DirtyList,
     /// Changed counters are noted.
@@ -168,6 +174,7 @@ impl Jobs {
         Jobs {
             slab: Slab::new(),
             extras: Slab::new(),
+            attributed: AttributedJobs::new(),
             ids: IdTable::new(),
             dirty: DirtyList::default(),
             has_log: true,
@@ -201,7 +208,16 @@ impl Jobs {
         handle
     }
 
-    /// Removes a job that is in no order and not buried.
+    /// Removes what a job has beyond a plain one.
+    pub(super) fn take_attributes(&mut self, handle: JobHandle) -> Option<Attributed> {
+        let job = &mut self.slab[handle];
+        match std::mem::take(&mut job.has_attributes) {
+            true => self.attributed.remove(job.id),
+            false => None,
+        }
+    }
+
+    /// Removes a job that is in no order, not buried, and without attributes.
     pub(super) fn remove(&mut self, handle: JobHandle) -> Job {
         self.clear_dirty(handle);
         let job = self.slab.remove(handle);
@@ -222,6 +238,9 @@ impl Jobs {
         if let Some(extra) = job.extra {
             let value = self.extras.remove(extra);
             job.extra = Some(self.extras.insert(value));
+        }
+        if job.has_attributes {
+            self.attributed.move_down(job.id);
         }
         Some((from, to))
     }
@@ -367,6 +386,7 @@ impl Jobs {
     pub(super) fn memory(&self) -> usize {
         self.slab.len() * Slab::<OfJob, Job>::entry_size()
             + self.extras.len() * Slab::<OfJobExtra, JobExtra>::entry_size()
+            + self.attributed.memory()
             + self.ids.memory()
             + self.dirty.memory()
     }

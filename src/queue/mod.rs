@@ -4,8 +4,8 @@
 //! by numbers; the queue knows only the size of its body, and only opaque [`Place`]s of its
 //! records.
 //!
-//! *Durable* state (which jobs exist, and each one's state, priority, delay and counters; pauses)
-//! changes in one way only: the caller decides on a [`Change`], often with one of the `decide_`
+//! *Durable* state (which jobs exist, and each one's state, priority, delay, counters and attributes;
+//! pauses) changes in one way only: the caller decides on a [`Change`], often with one of the `decide_`
 //! methods here, logs it, and passes it to [`Queue::apply`]. Replay passes the same changes to the
 //! same method, and so arrives at the same state. *Volatile* state (which clients exist, and what
 //! they use, watch, wait for and have reserved) has its own methods and is gone after a restart; a
@@ -23,14 +23,18 @@
 //!
 //! # Where things are
 //!
-//! Data: `job` jobs · `tube`, `tube_list` tubes · `client` sessions · `handle` their numbers ·
-//! `order`, `tree`, `slab`, `ids`, `dirty` the data structures. None of these knows the queue.
+//! Data: `job` jobs · `attributed` what some have beyond others · `tube`, `tube_list` tubes · `client`
+//! sessions · `handle` their numbers · `order`, `tree`, `slab`, `ids`, `dirty` the data structures. None
+//! of these knows the queue.
 //!
-//! Operations: `apply` changes · `sessions` used and watched tubes · `reservations` · `waiting` and
-//! `wide` the choice of the next worker · `tubes` tubes and their pauses · `timer` timed events ·
-//! `listing` jobs page by page · `stats` counts · `events` events for watchers.
+//! Operations: `apply` changes · `attributes` those of attributes · `sessions` used and watched tubes ·
+//! `reservations` · `waiting` and `wide` the choice of the next worker · `tubes` tubes and their
+//! pauses · `timer` timed events · `listing` jobs page by page · `stats` counts · `events` events for
+//! watchers.
 
 mod apply;
+mod attributed;
+mod attributes;
 mod client;
 mod departed;
 mod dirty;
@@ -166,6 +170,8 @@ pub struct JobView<'a> {
     pub update_place: Place,
     /// The client that has reserved it; `None` also if that client is gone.
     pub reserver: Option<ClientId>,
+    /// Bytes of the name of the tube in its put record: a job that was moved is in another one.
+    pub(crate) put_tube_size: usize,
 }
 
 /// Start, ids and counts.
@@ -344,6 +350,7 @@ impl Queue {
             place: job.place,
             update_place: extra.update_place,
             reserver: self.reserver(extra),
+            put_tube_size: self.put_tube_size(handle),
         })
     }
 
@@ -356,9 +363,10 @@ impl Queue {
     /// The place of a job's put record, and what the size of that depends on.
     #[must_use]
     pub fn put_record(&self, id: JobId) -> Option<(Place, RecordDims)> {
-        let job = &self.jobs[self.jobs.find(id)?];
+        let handle = self.jobs.find(id)?;
+        let job = &self.jobs[handle];
         let dims = RecordDims {
-            tube_len: self.tubes[job.tube].name.len() as u32,
+            tube_len: self.put_tube_size(handle) as u32,
             body_size: job.body_size,
         };
         Some((job.place, dims))

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::{Applied, RecordDims, WaitEnd};
+use crate::attributes::Attributes;
 use crate::types::{Change, ClientId, Counters, JobId, JobState, Place, SECOND_NS, Time};
 
 #[derive(Debug, Clone, PartialEq)]
@@ -27,6 +28,17 @@ pub(super) struct ModelJob {
     pub(super) buried_at: u64,
     /// The order of jobs with unrecorded counters.
     pub(super) is_dirty: bool,
+    /// The tube that it was put into.
+    pub(super) put_tube: String,
+    /// Its list of attributes, and their record.
+    pub(super) attributes: Option<(Vec<u8>, Place)>,
+}
+
+impl ModelJob {
+    fn attributes_freed(&self) -> Option<(Place, u32)> {
+        let (list, place) = self.attributes.as_ref()?;
+        Some((*place, list.len() as u32))
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -157,6 +169,8 @@ impl Model {
                     reserver: None,
                     buried_at: 0,
                     is_dirty: false,
+                    put_tube: tube.to_owned(),
+                    attributes: None,
                 };
                 assert_eq!(self.jobs.insert(id, job), None);
             }
@@ -189,7 +203,8 @@ impl Model {
             Change::Delete { id } => {
                 let job = self.jobs.remove(&id).unwrap();
                 self.tube(&job.tube).totals.1 += 1;
-                let tube_len = job.tube.len() as u32;
+                let tube_len = job.put_tube.len() as u32;
+                applied.attributes_freed = job.attributes_freed();
                 applied.put_freed = Some((
                     job.place,
                     RecordDims {
@@ -199,6 +214,19 @@ impl Model {
                 ));
                 applied.update_freed = Some(job.update_place).filter(|place| !place.is_none());
             }
+            Change::Attributes { id, list } => {
+                let job = self.jobs.get_mut(&id).unwrap();
+                applied.attributes_freed = job.attributes_freed();
+                job.attributes = Some((list.to_vec(), place));
+                let to = Attributes::decode(list).unwrap().tube;
+                job.tube = to.unwrap_or(&job.put_tube).to_owned();
+                if job.state == JobState::Buried {
+                    job.buried_at = turn;
+                }
+                let tube = job.tube.clone();
+                self.tube(&tube);
+            }
+            Change::Setting { .. } => {}
             Change::Pause {
                 tube,
                 duration,

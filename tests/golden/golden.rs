@@ -1,8 +1,9 @@
 //! Data directories written by earlier versions: each version from here on must read them.
 //!
-//! `tests/golden/v1/CASE` is a directory as bsd left it on the disk, without its lock. Its files
-//! are never edited: the directories of users do not change any more either. A case is added by
-//! writing its story below and running, once,
+//! `tests/golden/v1/CASE` is a directory as bsd left it on the disk, without its lock, in version 1 of
+//! the format; those in `v2` have what version 1 has not. Their files are never edited: the directories
+//! of users do not change any more either. A case is added by writing its story below and running,
+//! once,
 //!
 //! ```text
 //! BSD_MAKE_GOLDEN=1 cargo test -p bsd-golden
@@ -20,14 +21,15 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use bsd::engine::{Engine, Flow, Options, ReplySink};
+use bsd::attributes::{Attributes, Reason, Unique};
+use bsd::engine::{Engine, Flow, NewJob, Options, ReplySink};
 use bsd::protocol::{Command, Reply, Request};
 use bsd::storage::convert::backup::{back_up, restore};
 use bsd::storage::disk::Fs;
 use bsd::storage::disk::sim::Crash;
 use bsd::storage::format::{FrameHeader, LogId, SegmentHeader, records, segment_header};
 use bsd::storage::{OpenError, SimFs};
-use bsd::types::{ClientId, JobId, Now, Ticket, Time};
+use bsd::types::{ClientId, JobId, Now, SettingClass, Ticket, Time};
 
 /// 2027-01-15 08:00:00 UTC.
 const WALL_NS: u64 = 1_800_000_000_000_000_000;
@@ -46,6 +48,16 @@ const CASES: [Case; 7] = [
     ("kick-under-way", kick_under_way),
     ("restored", restored),
 ];
+
+/// Those with frames of version 2.
+const CASES_V2: [Case; 2] = [
+    ("attributes", attributes),
+    ("attributes-compacted", attributes_compacted),
+];
+
+fn all_cases() -> impl Iterator<Item = Case> {
+    CASES.into_iter().chain(CASES_V2)
+}
 
 /// A server on a simulated disk, and one client.
 struct Session {
@@ -144,6 +156,38 @@ impl Session {
 
     fn delete(&mut self, id: u64) {
         assert_eq!(self.run(Command::Delete(JobId(id))), "Deleted");
+    }
+
+    /// Put a job that has something beyond a plain job.
+    fn put_with(&mut self, body: &[u8], attributes: &Attributes<'_>) {
+        self.pass(MS_NS);
+        let job = NewJob {
+            tube: "mail",
+            pri: 70,
+            delay: 0,
+            ttr: 60,
+            body,
+        };
+        let put = self.engine.put_with(&job, attributes, self.now);
+        assert!(put.unwrap().is_some());
+        self.engine.commit(self.now).unwrap();
+    }
+
+    /// Give a job other attributes, in one frame with the update that buries it.
+    fn fail(&mut self, id: u64, attributes: &Attributes<'_>) {
+        self.pass(MS_NS);
+        let bury = self.engine.queue().decide_bury(JobId(id), 71);
+        let done = self
+            .engine
+            .attribute(JobId(id), bury.as_ref(), attributes, self.now);
+        assert!(done.unwrap());
+        self.engine.commit(self.now).unwrap();
+    }
+
+    fn set(&mut self, class: SettingClass, name: &str, value: &[u8]) {
+        self.pass(MS_NS);
+        assert!(self.engine.set(class, name, value, self.now).unwrap());
+        self.engine.commit(self.now).unwrap();
     }
 
     /// A job in every state, one that is gone, and a tube that is paused.
@@ -288,6 +332,76 @@ fn restored() -> SimFs {
     target
 }
 
+/// What job 7 has, and job 8 at last.
+const OF_A_KEY: Attributes<'static> = Attributes {
+    key: Some("order-17"),
+    unique: Some(Unique::Waiting),
+    group: Some("customer-5"),
+    tube: None,
+    counted_from: Some(0),
+    failures: None,
+    reason: None,
+    text: None,
+    dead_lettered_from: None,
+    dead_lettered_at_wall_ns: None,
+};
+const OF_A_DEAD_LETTER: Attributes<'static> = Attributes {
+    key: None,
+    unique: None,
+    group: None,
+    tube: Some("dead"),
+    counted_from: Some(4),
+    failures: Some(3),
+    reason: Some(Reason::Failed),
+    text: Some(b"no such host\xff"),
+    dead_lettered_from: Some("mail"),
+    dead_lettered_at_wall_ns: Some(WALL_NS),
+};
+
+/// A bit of everything, jobs with every attribute, one that is a plain job again, settings of each
+/// class, and one that was removed.
+fn with_attributes() -> Session {
+    let mut session = Session::with_a_bit_of_everything();
+    session.put_with(b"has a key", &OF_A_KEY);
+    session.put_with(b"dies", &OF_A_KEY);
+    session.fail(8, &OF_A_DEAD_LETTER);
+    session.put_with(b"is plain again", &OF_A_KEY);
+    session.fail(9, &Attributes::default());
+    session.set(SettingClass::Policy, "mail-*", b"retry-min=5");
+    session.set(SettingClass::Policy, "old", b"x");
+    session.set(SettingClass::Schedule, "daily", b"0 8 * * *");
+    session.set(SettingClass::Fired, "daily", b"\0\xff");
+    session.set(SettingClass::Policy, "old", b"");
+    session
+}
+
+fn attributes() -> SimFs {
+    let session = with_attributes();
+    session.engine.close(session.now).unwrap();
+    session.fs
+}
+
+/// What compaction has left of the first segment begins with what needs version 2.
+fn attributes_compacted() -> SimFs {
+    let mut session = Session::new();
+    session.put_with(b"has a key", &OF_A_KEY);
+    session.set(SettingClass::Policy, "mail-*", b"retry-min=5");
+    for _ in 0..6 {
+        for _ in 0..16 {
+            session.put(1, 0, &[b'a'; 4000]);
+        }
+        let last = session.engine.queue().next_id().0;
+        for id in last - 16..last {
+            session.delete(id);
+        }
+        for _ in 0..200 {
+            session.tick();
+        }
+    }
+    session.engine.close(session.now).unwrap();
+    session.fs
+}
+
 const SEGMENT_1: &str = "segment-0000000001.00000";
 
 fn end_of_content(fs: &SimFs, name: &str) -> usize {
@@ -296,7 +410,11 @@ fn end_of_content(fs: &SimFs, name: &str) -> usize {
 }
 
 fn directory(case: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("v1").join(case)
+    let is_v2 = CASES_V2.iter().any(|(name, _)| *name == case);
+    let version = if is_v2 { "v2" } else { "v1" };
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join(version)
+        .join(case)
 }
 
 /// The files of a case, by name.
@@ -389,7 +507,7 @@ const A_BIT_OF_EVERYTHING: [&str; 5] = [
 
 #[test]
 fn golden_directories_that_are_missing_are_made_on_request() {
-    for (case, story) in CASES {
+    for (case, story) in all_cases() {
         if std::env::var_os("BSD_MAKE_GOLDEN").is_none() || directory(case).exists() {
             continue;
         }
@@ -403,7 +521,16 @@ fn golden_directories_that_are_missing_are_made_on_request() {
 
 #[test]
 fn d29_golden_clean_stop_is_written_the_same_to_the_byte() {
-    let (golden, today) = (files("clean-stop"), simulated_files(&clean_stop()));
+    assert_same("clean-stop", &clean_stop());
+}
+
+#[test]
+fn golden_attributes_are_written_the_same_to_the_byte() {
+    assert_same("attributes", &attributes());
+}
+
+fn assert_same(case: &str, today: &SimFs) {
+    let (golden, today) = (files(case), simulated_files(today));
     let names = |files: &[(String, Vec<u8>)]| -> Vec<String> {
         files.iter().map(|(name, _)| name.clone()).collect()
     };
@@ -502,6 +629,62 @@ fn golden_compacted_comes_back_whole() {
 }
 
 #[test]
+fn golden_attributes_come_back_whole() {
+    let mut session = open("attributes").unwrap();
+    assert!(session.engine.recovery().clean_stop);
+    let expected = [
+        &A_BIT_OF_EVERYTHING[..],
+        &["7 mail ready 70 has a key", "8 dead buried 71 dies"],
+        &["9 mail buried 71 is plain again"],
+    ];
+    assert_eq!(jobs(&mut session, 1..=20), expected.concat());
+    let queue = session.engine.queue();
+    let of = |id| queue.attributes(JobId(id)).and_then(Attributes::decode);
+    let expected = [None, Some(OF_A_KEY), Some(OF_A_DEAD_LETTER)];
+    assert_eq!([6, 7, 8].map(of), expected);
+    assert_eq!(of(9), Some(Attributes::default()));
+    let setting = |class, name| session.engine.setting(class, name);
+    assert_eq!(
+        setting(SettingClass::Policy, "mail-*"),
+        Some(&b"retry-min=5"[..])
+    );
+    assert_eq!(setting(SettingClass::Policy, "old"), None);
+    assert_eq!(
+        setting(SettingClass::Schedule, "daily"),
+        Some(&b"0 8 * * *"[..])
+    );
+    assert_eq!(setting(SettingClass::Fired, "daily"), Some(&b"\0\xff"[..]));
+}
+
+#[test]
+fn golden_attributes_that_were_compacted_come_back_whole() {
+    let versions: Vec<u16> = segments("attributes-compacted")
+        .map(|(header, _)| header.version)
+        .collect();
+    assert!(
+        versions.contains(&1) && versions.contains(&2),
+        "{versions:?}"
+    );
+    let mut session = open("attributes-compacted").unwrap();
+    assert_eq!(jobs(&mut session, 1..=200), ["1 mail ready 70 has a key"]);
+    let list = session.engine.queue().attributes(JobId(1));
+    assert_eq!(list.and_then(Attributes::decode), Some(OF_A_KEY));
+    let policy = session.engine.setting(SettingClass::Policy, "mail-*");
+    assert_eq!(policy, Some(&b"retry-min=5"[..]));
+}
+
+/// An older bsd reads what needs no more than version 1.
+#[test]
+fn golden_directories_of_version_1_say_version_1_in_all_of_their_segments() {
+    for (case, _) in CASES {
+        assert!(
+            segments(case).all(|(header, _)| header.version == 1),
+            "{case}"
+        );
+    }
+}
+
+#[test]
 fn golden_kick_under_way_is_finished() {
     let session = open("kick-under-way").unwrap();
     let queue = session.engine.queue();
@@ -544,7 +727,7 @@ fn decoded(files: Vec<(String, Vec<u8>)>) -> impl Iterator<Item = (SegmentHeader
 #[test]
 fn golden_directories_hold_every_kind_of_frame_and_of_record() {
     let mut kinds = BTreeSet::new();
-    for (header, bytes) in CASES.iter().flat_map(|(case, _)| segments(case)) {
+    for (header, bytes) in all_cases().flat_map(|(case, _)| segments(case)) {
         let seed = header.identity.seed();
         let mut at = segment_header::SIZE;
         while let Some(frame) = FrameHeader::decode(&bytes[at..], seed, at as u32) {
@@ -558,7 +741,15 @@ fn golden_directories_hold_every_kind_of_frame_and_of_record() {
     }
     let frames = ["CleanStop", "Data", "Idle", "Seal"];
     let records = [
-        "Delete", "Kick", "Manifest", "Pause", "Put", "Switch", "Update",
+        "Attributes",
+        "Delete",
+        "Kick",
+        "Manifest",
+        "Pause",
+        "Put",
+        "Setting",
+        "Switch",
+        "Update",
     ];
     let all: BTreeSet<String> = frames
         .into_iter()

@@ -1,4 +1,4 @@
-//! How this version handles the directory of a later one: an invented format version 2, in the
+//! How this version handles the directory of a later one: an invented format version 3, in the
 //! header of a segment and in a frame. `golden` tests its own directories.
 
 use std::fs;
@@ -29,16 +29,16 @@ fn set_u32(bytes: &mut [u8], at: usize, value: u32) {
 }
 
 /// As a later version begins a segment.
-fn header_of_version_2() -> Vec<u8> {
+fn header_of_version_3() -> Vec<u8> {
     let mut bytes = golden();
-    bytes[segment_header::VERSION] = 2;
+    bytes[segment_header::VERSION] = 3;
     let crc = crc32fast::hash(&bytes[..segment_header::CRC]);
     set_u32(&mut bytes, segment_header::CRC, crc);
     bytes
 }
 
 /// A later version has continued in a segment of this one: a frame of an unknown kind.
-fn frame_of_version_2() -> Vec<u8> {
+fn frame_of_version_3() -> Vec<u8> {
     let mut bytes = golden();
     let header = SegmentHeader::decode(&bytes).expect("a segment");
     let seed = header.identity.seed();
@@ -49,12 +49,12 @@ fn frame_of_version_2() -> Vec<u8> {
         previous = u32::from_le_bytes(checksum.try_into().expect("four bytes"));
         at += frame.frame_size() as usize;
     }
-    // A frame without records, made to need version 2; the seed as storage-format.md says.
+    // A frame without records, made to need version 3; the seed as storage-format.md says.
     let mut frame = vec![0; frame_header::SIZE];
     frame[..frame_header::CRC].copy_from_slice(b"bFRM");
     set_u32(&mut frame, frame_header::PREVIOUS, previous);
     frame[frame_header::KIND] = 9;
-    frame[frame_header::VERSION] = 2;
+    frame[frame_header::VERSION] = 3;
     let start = crc32fast::hash(
         &[
             &header.identity.log.0[..],
@@ -68,7 +68,7 @@ fn frame_of_version_2() -> Vec<u8> {
     set_u32(&mut frame, frame_header::CRC, crc.finalize());
     bytes[at..at + frame.len()].copy_from_slice(&frame);
     let found = FrameHeader::decode(&bytes[at..], seed, at as u32).expect("a sound header");
-    assert_eq!((found.kind, found.version), (FrameKind::Newer, 2));
+    assert_eq!((found.kind, found.version), (FrameKind::Newer, 3));
     bytes
 }
 
@@ -78,15 +78,15 @@ fn a_directory_of_a_later_version_is_refused_by_name_and_left_as_it_is() {
         return;
     };
     for (what, bytes) in [
-        ("a header", header_of_version_2()),
-        ("a frame", frame_of_version_2()),
+        ("a header", header_of_version_3()),
+        ("a frame", frame_of_version_3()),
     ] {
         let temp = TempDir::new().expect("a directory");
         let (dir, new) = (temp.path().join("data"), temp.path().join("new"));
         fs::create_dir(&dir).expect("a directory");
         fs::write(dir.join(SEGMENT), &bytes).expect("a file");
         let assert_told = |command: &str, said: &str| {
-            for words in [SEGMENT, "format version 2", "or a newer one"] {
+            for words in [SEGMENT, "format version 3", "or a newer one"] {
                 assert!(said.contains(words), "{what}, {command}: {said}");
             }
         };

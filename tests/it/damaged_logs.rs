@@ -385,6 +385,7 @@ fn a_loss_says_all_that_is_known_and_no_list_in_it_is_endless() {
         missing_from: Some(JobId(50)),
         older: vec![JobId(2)],
         again: (100..120).map(JobId).collect(),
+        plain: vec![JobId(3)],
         unknown_bytes: Some(24),
     };
     let text = loss.to_string();
@@ -396,6 +397,7 @@ fn a_loss_says_all_that_is_known_and_no_list_in_it_is_endless() {
         "; job 2 is back in an older state",
         "; jobs 100, 101,",
         "115 and 4 more would run again",
+        "; job 3 has lost its attributes",
         "; 24 bytes may have held states or deletes of jobs put before",
     ] {
         assert!(text.contains(words), "{words:?} is not in {text:?}");

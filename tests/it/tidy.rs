@@ -16,6 +16,7 @@ use crate::tokens::{behind, words};
 /// of one line do not know each other.
 const LAYERS: &[&[&str]] = &[
     &["sys", "types"],
+    &["attributes"],
     &[
         "clock",
         "error_class",

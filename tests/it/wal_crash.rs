@@ -134,6 +134,7 @@ fn a_load_that_crashes_anywhere_leaves_nothing_half_done_and_can_be_run_again() 
         deadline_wall_ns: None,
         counters: bsd::types::Counters::default(),
         body: vec![b'x'; 100],
+        attributes: Vec::new(),
     };
     let expected: Vec<JobRecord> = [JobState::Ready, JobState::Buried, JobState::Buried]
         .into_iter()

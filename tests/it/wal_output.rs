@@ -120,6 +120,7 @@ fn expected_damages(dir: &Path) -> Vec<Value> {
             "missing_from": loss.missing_from.map(|id| id.0),
             "older": ids(&loss.older),
             "again": ids(&loss.again),
+            "plain": ids(&loss.plain),
             "unknown_bytes": loss.unknown_bytes,
         })
     };
@@ -133,7 +134,7 @@ fn t6_what_is_older_and_what_runs_again_is_counted_apart_in_every_report() {
         ["log", "new", "report.json", "again"].map(|name| dir.path().join(name));
     forged(&log);
     let totals = json!({
-        "missing": 0, "perhaps_missing": 0, "older": 1, "again": 2, "missing_from": null,
+        "missing": 0, "perhaps_missing": 0, "older": 1, "again": 2, "plain": 0, "missing_from": null,
     });
     let (code, said) = wal(&["verify", text(&log), "--json"]);
     assert_eq!(code, DAMAGED, "{said}");

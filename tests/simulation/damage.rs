@@ -411,6 +411,7 @@ fn a_spare_that_holds_garbage_does_not_make_every_end_a_torn_one() {
 fn header(log: u8, segment: u32) -> SegmentHeader {
     let (first, last) = (SegmentId(segment), SegmentId(segment));
     SegmentHeader {
+        version: 1,
         identity: Identity {
             log: LogId([log; 16]),
             first,
@@ -431,14 +432,14 @@ fn d19_a_segment_of_a_newer_version_is_refused_and_left_alone() {
     let name = &segments(&driver.fs)[1];
     let fs = copy(&driver);
     let mut bytes = fs.read(path(name)).expect("a segment");
-    bytes[segment_header::VERSION] = 2;
+    bytes[segment_header::VERSION] = 3;
     let crc = crc32(&bytes[..segment_header::CRC]);
     bytes[segment_header::CRC..segment_header::SIZE].copy_from_slice(&crc.to_le_bytes());
     fs.write(path(name), &bytes).expect("a segment");
     match refused(&driver, &fs) {
         OpenError::Foreign { path: at, what } => {
             assert_eq!(at, path(name));
-            assert!(what.contains("version 2"), "{what}");
+            assert!(what.contains("version 3"), "{what}");
         }
         other => panic!("{other}"),
     }

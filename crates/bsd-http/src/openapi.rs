@@ -629,7 +629,10 @@ fn history() -> Value {
 fn history_entry() -> Value {
     open_object(
         &[
-            ("event", one_of(&["put", "changed", "deleted"])),
+            (
+                "event",
+                one_of(&["put", "changed", "attributes", "deleted"]),
+            ),
             ("after", or_null(text())),
             ("before", or_null(text())),
             ("file", text()),

@@ -11,12 +11,16 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::attributes::Attributes;
 use crate::storage::convert::build::Build;
 use crate::storage::disk::Fs;
 use crate::storage::error::OpenError;
 use crate::storage::format::Record;
-use crate::storage::inspect::{JobRecord, PauseRecord};
-use crate::types::{Counters, JobId, JobState, Now, SECOND_NS, is_tube_name};
+use crate::storage::inspect::{JobRecord, PauseRecord, SettingRecord};
+use crate::types::{
+    Counters, JobId, JobState, Now, SECOND_NS, SETTING_NAME_MAX, SETTING_SIZE_MAX, is_setting_name,
+    is_tube_name,
+};
 
 /// The largest body that can be loaded, bytes: a job has to fit into a segment.
 pub const BODY_SIZE_MAX: usize = (u32::MAX - (1 << 20)) as usize;
@@ -114,8 +118,8 @@ impl Load {
     ///
     /// # Errors
     /// [`LoadError::Refused`] for a job that no log can hold: its id is not greater than the one
-    /// before, its tube's name is not valid, it is delayed without a deadline, or its body is
-    /// larger than [`BODY_SIZE_MAX`].
+    /// before, its tube's name is not valid, it is delayed without a deadline, its attributes are no
+    /// list or name a tube, or its body is larger than [`BODY_SIZE_MAX`].
     pub fn job(&mut self, job: &JobRecord, buried_order: Option<u64>) -> Result<(), LoadError> {
         self.refuse(job).map_or(Ok(()), Err)?;
         self.build.append(&Record::Put {
@@ -127,6 +131,10 @@ impl Load {
             tube: &job.tube,
             body: &job.body,
         })?;
+        if !job.attributes.is_empty() {
+            let (id, list) = (job.id, &*job.attributes);
+            self.build.append(&Record::Attributes { id, list })?;
+        }
         match job.state {
             JobState::Buried => self.buried.push(Buried {
                 order: buried_order.unwrap_or(u64::MAX),
@@ -173,6 +181,8 @@ impl Load {
             bad_tube(tube)
         } else if job.state == JobState::Delayed && job.deadline_wall_ns.is_none() {
             format!("job {id} is delayed and has no deadline")
+        } else if attributes(job).is_none_or(|it| it.tube.is_some()) {
+            format!("the attributes of job {id} are none that a job can have")
         } else if body.len() > BODY_SIZE_MAX {
             let size = body.len();
             format!("the body of job {id} has {size} bytes, the bound is {BODY_SIZE_MAX}")
@@ -196,6 +206,24 @@ impl Load {
             duration: pause.duration,
         });
         Ok(())
+    }
+
+    /// Add a setting.
+    ///
+    /// # Errors
+    /// [`LoadError::Refused`] if no log can hold it.
+    pub fn setting(&mut self, setting: &SettingRecord) -> Result<(), LoadError> {
+        let SettingRecord { class, name, value } = setting;
+        if !is_setting_name(name) || !(1..=SETTING_SIZE_MAX).contains(&value.len()) {
+            let why = format!(
+                "no setting has the name {name:?} and a value of {} bytes: 1 to {SETTING_NAME_MAX} \
+                 bytes, and 1 to {SETTING_SIZE_MAX}",
+                value.len()
+            );
+            return Err(LoadError::Refused(why));
+        }
+        let class = *class;
+        Ok(self.build.append(&Record::Setting { class, name, value })?)
     }
 
     /// Make sure that a server that continues the log gives out no id below `next_id`. It never
@@ -253,6 +281,10 @@ impl Load {
     }
 }
 
+fn attributes(job: &JobRecord) -> Option<Attributes<'_>> {
+    Attributes::decode(&job.attributes)
+}
+
 fn bad_tube(name: &str) -> String {
     format!(
         "{name:?} is no tube name: 1 to 200 of the letters, digits and -+/;.$_(), not beginning \
@@ -280,7 +312,7 @@ mod tests {
     use crate::storage::SimFs;
     use crate::storage::disk::sim::{Errno, Fault, OpKind};
     use crate::storage::inspect::Inspection;
-    use crate::types::Time;
+    use crate::types::{SettingClass, Time};
 
     const WALL: u64 = 1_800_000_000_000_000_000;
 
@@ -304,7 +336,12 @@ mod tests {
             deadline_wall_ns: None,
             counters: Counters::default(),
             body: b"body".to_vec(),
+            attributes: Vec::new(),
         }
+    }
+
+    fn list(attributes: &Attributes<'_>) -> Vec<u8> {
+        attributes.encode().unwrap()
     }
 
     fn refused(result: Result<(), LoadError>) -> String {
@@ -341,8 +378,21 @@ mod tests {
                 ..job(9)
             },
             JobRecord {
+                attributes: list(&Attributes {
+                    key: Some("k"),
+                    failures: Some(2),
+                    ..Attributes::default()
+                }),
+                counters,
+                ..job(10)
+            },
+            JobRecord {
                 state: JobState::Buried,
                 counters,
+                attributes: list(&Attributes {
+                    text: Some(b"why"),
+                    ..Attributes::default()
+                }),
                 ..job(u64::from(u32::MAX) * 9)
             },
         ];
@@ -355,6 +405,12 @@ mod tests {
             duration: 100,
         };
         load.pause(&pause).unwrap();
+        let setting = SettingRecord {
+            class: SettingClass::Policy,
+            name: "mail-*".to_owned(),
+            value: b"fair=on".to_vec(),
+        };
+        load.setting(&setting).unwrap();
         let loaded = load.finish().unwrap();
         assert_eq!(loaded.jobs, jobs.len() as u64);
         let new =
@@ -365,6 +421,8 @@ mod tests {
         }
         assert_eq!(new.job_count(), jobs.len());
         assert_eq!(new.pauses().collect::<Vec<_>>(), [pause]);
+        let settings: Vec<_> = new.settings().map(Result::unwrap).collect();
+        assert_eq!((settings, new.attributed_count()), (vec![setting], 2));
         assert_eq!(new.next_id, loaded.next_id);
     }
 
@@ -417,6 +475,29 @@ mod tests {
             ..job(6)
         };
         assert!(refused(load.job(&delayed, None)).contains("no deadline"));
+        let moved = Attributes {
+            tube: Some("t"),
+            ..Attributes::default()
+        };
+        for attributes in [vec![0], list(&moved)] {
+            let of_none = JobRecord {
+                attributes,
+                ..job(6)
+            };
+            assert!(refused(load.job(&of_none, None)).contains("none that a job can have"));
+        }
+        let setting = |name: &str, size| SettingRecord {
+            class: SettingClass::Fired,
+            name: name.to_owned(),
+            value: vec![0; size],
+        };
+        for setting in [
+            setting("", 1),
+            setting("n", 0),
+            setting("n", SETTING_SIZE_MAX + 1),
+        ] {
+            assert!(refused(load.setting(&setting)).contains("no setting has"));
+        }
         assert!(refused(load.next_id(JobId(u64::MAX))).contains("after the id"));
         drop(load);
         assert!(disk.names("/").unwrap().is_empty());

@@ -202,7 +202,9 @@ impl Rebuilt {
             Record::Put { id, .. } if self.puts.0.contains_key(&id) => {
                 return Err(self.contradiction(id, "put a second time"));
             }
-            Record::Update { id, .. } if !self.puts.0.contains_key(&id) => {
+            Record::Update { id, .. } | Record::Attributes { id, .. }
+                if !self.puts.0.contains_key(&id) =>
+            {
                 return Err(self.contradiction(id, "changed and was not put"));
             }
             Record::Delete { id, .. } => {

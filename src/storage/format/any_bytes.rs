@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use super::{
     EMPTY_FRAME_SIZE, FRAME_ALIGN, FRAME_MAGIC, FrameBuilder, FrameKind, Identity, LogId, Record,
-    SEGMENT_MAGIC, Seed, SegmentHeader, TRAILER_MAGIC, VERSION, frame_header, frame_size, put,
-    segment_header, set_u16, set_u32, u32_at,
+    SEGMENT_MAGIC, Seed, SegmentHeader, TRAILER_MAGIC, VERSION, VERSION_MIN, frame_header,
+    frame_size, put, segment_header, set_u16, set_u32, u16_at, u32_at,
 };
 use crate::storage::disk::ReadFile;
 use crate::storage::read::scan::{End, EndFacts, Frame, Reader, Step, verdict};
@@ -118,7 +118,8 @@ fn with_right_checksums(data: &[u8]) -> Vec<u8> {
     let mut bytes = data.to_vec();
     bytes.resize(bytes.len().max(segment_header::SIZE), 0);
     bytes[..segment_header::VERSION].copy_from_slice(&SEGMENT_MAGIC);
-    set_u16(&mut bytes, segment_header::VERSION, VERSION);
+    let version = u16_at(&bytes, segment_header::VERSION).clamp(VERSION_MIN, VERSION);
+    set_u16(&mut bytes, segment_header::VERSION, version);
     let [first, last] =
         [segment_header::FIRST, segment_header::LAST].map(|field| u32_at(&bytes, field));
     set_u32(&mut bytes, segment_header::LAST, last.max(first));
@@ -149,7 +150,10 @@ fn make_frame(bytes: &mut [u8], seed: Seed, offset: u32, previous: u32) -> (usiz
     set_u32(bytes, at::PREVIOUS, previous);
     bytes[at::KIND] %= FrameKind::CleanStop as u8 + 1;
     // Sometimes a frame of a later version.
-    bytes[at::VERSION] = VERSION as u8 + u8::from(bytes[at::VERSION] % 16 == 15);
+    bytes[at::VERSION] = match bytes[at::VERSION] {
+        1 => 1,
+        byte => VERSION as u8 + u8::from(byte % 16 == 15),
+    };
     let size = frame_size((end - at::SIZE) as u64) as usize;
     (size, seal(&mut bytes[..size], end, seed, offset, crcs))
 }
@@ -233,7 +237,7 @@ fn frames(bytes: &[u8]) -> Vec<(usize, usize)> {
 fn correct_records(bytes: &mut [u8], seed: Seed, offset: u32) -> (usize, u32, u32) {
     let (mut at, mut count, mut crcs) = (frame_header::SIZE, 0, crc32fast::Hasher::new());
     while let Some(kind) = bytes.get_mut(at + put::KIND) {
-        *kind = 1 + kind.wrapping_sub(1) % super::record::KIND_KICK;
+        *kind = 1 + kind.wrapping_sub(1) % super::record::KIND_ATTRIBUTES;
         let Some(size) = Record::size_of(&bytes[at..]) else {
             break;
         };

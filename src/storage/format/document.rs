@@ -7,6 +7,7 @@
 
 use super::samples::{Segment, identity, one_of_each, plain};
 use super::*;
+use crate::attributes::{LIST_SIZE_MAX, TAGS, TEXT_SIZE_MAX};
 use crate::storage::format::SEGMENT_SIZE_MIN;
 use crate::storage::format::any_bytes::MemoryFile;
 use crate::storage::format::names::FIRST_SPARE;
@@ -14,7 +15,7 @@ use crate::storage::format::names::{
     ARCHIVE_MARKER, COMPACTION_NAME, LOCK_NAME, STANDBY_MARKER, parse_spare_name, unfinished_marker,
 };
 use crate::storage::read::scan::{END_RULES, Reader, Step};
-use crate::types::{SegmentId, TUBE_NAME_MAX};
+use crate::types::{SETTING_NAME_MAX, SETTING_SIZE_MAX, SegmentId, TUBE_NAME_MAX};
 
 const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/storage-format.md");
 
@@ -31,6 +32,10 @@ fn blocks() -> Vec<(&'static str, String)> {
         ("delete", table(delete::FIELDS)),
         ("pause", table(pause::FIELDS)),
         ("kick", table(kick::FIELDS)),
+        ("setting", table(setting::FIELDS)),
+        ("attributes", table(attributes::FIELDS)),
+        ("attribute", table(attribute::FIELDS)),
+        ("tags", tags()),
         ("manifest", table(manifest::FIELDS)),
         ("switch", table(switch::FIELDS)),
         ("entry", table(entry::FIELDS)),
@@ -56,9 +61,20 @@ fn table(fields: &[Field]) -> String {
     text
 }
 
+fn tags() -> String {
+    let mut text = String::from("| tag | bytes | attribute | meaning |\n|---|---|---|---|\n");
+    for (tag, name, size, meaning) in TAGS {
+        text += &format!("| {tag} | {size} | `{name}` | {meaning} |\n");
+    }
+    text
+}
+
 fn limits() -> String {
     let rows = [
-        ("format version", VERSION.to_string()),
+        (
+            "format version",
+            format!("{VERSION_MIN}, or {VERSION} where a record needs it"),
+        ),
         ("bytes of a segment file, at most", u32::MAX.to_string()),
         (
             "bytes of a segment file, at least, as set aside",
@@ -90,6 +106,14 @@ fn limits() -> String {
             format!("{}; {}", update::SIZE, delete::SIZE),
         ),
         ("bytes of a tube's name, at most", TUBE_NAME_MAX.to_string()),
+        (
+            "bytes of a setting's name, and of its value, at most",
+            format!("{SETTING_NAME_MAX}; {SETTING_SIZE_MAX}"),
+        ),
+        (
+            "bytes of a job's attributes, and of the text among them, at most",
+            format!("{LIST_SIZE_MAX}; {TEXT_SIZE_MAX}"),
+        ),
     ];
     let rows = rows.map(|(what, value)| format!("| {what} | {value} |\n"));
     format!("| limit | value |\n|---|---|\n{}", rows.concat())
@@ -244,15 +268,18 @@ fn the_example_is_read_from_the_document_as_it_was_written() {
     assert_eq!(SegmentHeader::decode(&bytes).unwrap().identity, identity());
     let (file, size) = (MemoryFile::holding(bytes.clone()), bytes.len() as u64);
     let mut reader = Reader::new(file, identity().seed(), size, segment_header::SIZE as u32);
-    let (mut kinds, mut records) = (Vec::new(), Vec::new());
+    let (mut kinds, mut versions, mut records) = (Vec::new(), Vec::new(), Vec::new());
     while let Step::Frame(frame) = reader.step().unwrap() {
         kinds.push(frame.header.kind);
+        versions.push(frame.header.version);
         records.extend(frame.records().map(|(_, record)| plain(&record)));
     }
     assert_eq!(u64::from(reader.at()), size);
     assert_eq!(records, one_of_each().iter().map(plain).collect::<Vec<_>>());
     use FrameKind::{CleanStop, Data, Idle, Seal};
-    assert_eq!(kinds, [Data, Data, Data, Idle, Data, Data, CleanStop, Seal]);
+    let expected = [Data, Data, Data, Idle, Data, Data, Data, CleanStop, Seal];
+    assert_eq!(kinds, expected);
+    assert_eq!(versions, [1, 1, 1, 1, 1, 1, 2, 1, 1]);
 }
 
 #[test]
@@ -284,6 +311,8 @@ fn the_kinds_in_the_document_are_those_of_the_code() {
         delete::FIELDS,
         kick::FIELDS,
         switch::FIELDS,
+        setting::FIELDS,
+        attributes::FIELDS,
     ]) {
         let mut bytes = Vec::new();
         record.encode(&mut bytes);

@@ -5,14 +5,26 @@ use std::fmt::Write;
 
 use super::samples::{Segment, identity, one_of_each};
 use super::*;
+use crate::attributes::TAGS;
 use crate::storage::format::any_bytes::MemoryFile;
 use crate::storage::read::scan::{Reader, Step};
 use crate::types::{Position, SegmentId};
 
 /// The segment: its events, in order.
 pub(super) fn segment() -> Segment {
-    let [manifest, put, update, pause, delete, kick, switch] = one_of_each()[..] else {
-        unreachable!("there are seven kinds of record");
+    let [
+        manifest,
+        put,
+        update,
+        pause,
+        delete,
+        kick,
+        switch,
+        setting,
+        attributes,
+    ] = one_of_each()[..]
+    else {
+        unreachable!("there are nine kinds of record");
     };
     let mut segment = Segment::new();
     // In segment 2 everything was durable except its last frame and the seal.
@@ -24,6 +36,7 @@ pub(super) fn segment() -> Segment {
     segment.push_kind(FrameKind::Idle, segment.end(), &[]);
     segment.push(segment.end(), &[delete, kick]);
     segment.push(segment.end(), &[switch]);
+    segment.push(segment.end(), &[setting, attributes]);
     segment.push_kind(FrameKind::CleanStop, segment.end(), &[]);
     segment.push_kind(FrameKind::Seal, segment.end(), &[]);
     segment
@@ -121,6 +134,17 @@ impl Page<'_> {
                 self.fields(kick::FIELDS);
                 self.row(tube.len(), "tube", tube);
             }
+            Record::Setting { name, value, .. } => {
+                self.line("setting");
+                self.fields(setting::FIELDS);
+                self.row(name.len(), "name", name);
+                self.row(value.len(), "value", &value.escape_ascii().to_string());
+            }
+            Record::Attributes { list, .. } => {
+                self.line("attributes");
+                self.fields(attributes::FIELDS);
+                self.attributes(list);
+            }
             Record::Manifest { entries, .. } => {
                 self.line("manifest");
                 self.fields(manifest::FIELDS);
@@ -132,6 +156,20 @@ impl Page<'_> {
                 self.entries("removed entry", *removed);
                 self.entries("added entry", *added);
             }
+        }
+    }
+
+    fn attributes(&mut self, list: &[u8]) {
+        let end = self.at + list.len();
+        while self.at < end {
+            let tag = self.bytes[self.at + attribute::TAG];
+            let size = u16_at(self.bytes, self.at + attribute::CONTENT_SIZE);
+            let known = TAGS.iter().find(|(it, ..)| *it == tag);
+            let name = known.map_or("", |(_, name, ..)| *name);
+            self.line(&format!("attribute: {name}"));
+            self.fields(attribute::FIELDS);
+            let bytes = &self.bytes[self.at..self.at + usize::from(size)];
+            self.row(bytes.len(), "content", &bytes.escape_ascii().to_string());
         }
     }
 

@@ -13,8 +13,8 @@
 
 use super::record::Record;
 use super::{
-    EMPTY_FRAME_SIZE, FRAME_ALIGN, FRAME_MAGIC, Seed, TRAILER_MAGIC, VERSION, frame_header,
-    frame_trailer, put, set_u32, set_u64, u32_at, u64_at,
+    EMPTY_FRAME_SIZE, FRAME_ALIGN, FRAME_MAGIC, Seed, TRAILER_MAGIC, VERSION, VERSION_MIN,
+    frame_header, frame_trailer, put, set_u32, set_u64, u32_at, u64_at,
 };
 use crate::types::{JobId, Position};
 
@@ -135,6 +135,8 @@ pub struct FrameBuilder {
     checksum: crc32fast::Hasher,
     seed: u32,
     stamp: Stamp,
+    /// What a reader of its records must know.
+    version: u16,
 }
 
 impl FrameBuilder {
@@ -176,7 +178,15 @@ impl FrameBuilder {
             checksum: crc32fast::Hasher::new(),
             seed: seed.0,
             stamp: Stamp::default(),
+            version: VERSION_MIN,
         };
+    }
+
+    /// The format version that a reader of the records so far must know; valid between
+    /// [`FrameBuilder::begin`] and [`FrameBuilder::finish`].
+    #[must_use]
+    pub fn version(&self) -> u16 {
+        self.version
     }
 
     /// The frame goes up to this entry of a replicated log. Call it after [`FrameBuilder::begin`].
@@ -195,6 +205,7 @@ impl FrameBuilder {
         let start = self.bytes.len();
         self.make_room(record.size());
         record.encode(&mut self.bytes);
+        self.version = self.version.max(record.version());
         self.end_record(start)
     }
 
@@ -260,7 +271,7 @@ impl FrameBuilder {
         set_u64(&mut bytes, at::INDEX, self.stamp.index);
         set_u32(&mut bytes, at::PREVIOUS, previous);
         bytes[at::KIND] = kind as u8;
-        bytes[at::VERSION] = VERSION as u8;
+        bytes[at::VERSION] = self.version as u8;
         let crc = Seed(self.seed).crc(self.offset, &bytes[at::BODY_SIZE..at::SIZE]);
         set_u32(&mut bytes, at::CRC, crc);
         let checksum = frame_checksum(crc, std::mem::take(&mut self.checksum).finalize());
@@ -345,13 +356,17 @@ fn check_records(
 ) -> Result<u32, FrameFault> {
     let mut at = frame_header::SIZE;
     let mut crcs = crc32fast::Hasher::new();
+    let version = u16::from(header.version);
     let fault = |at: usize, job| FrameFault::Record {
         offset: offset + at as u32,
         job,
     };
     for _ in 0..header.records {
         let rest = &bytes[at..];
-        let Some((_, size)) = Record::decode_first(rest, seed, offset + at as u32) else {
+        // A record of a later version than its frame is damage: an older program would not refuse it.
+        let is_known = |(record, _): &(Record<'_>, usize)| record.version() <= version;
+        let found = Record::decode_first(rest, seed, offset + at as u32).filter(is_known);
+        let Some((_, size)) = found else {
             return Err(fault(at, Record::believable_job(rest)));
         };
         crcs.update(&rest[put::CRC..put::KIND]);
@@ -451,6 +466,7 @@ mod tests {
             let offset = random.next() as u32 / 16 * 8;
             let (durable, previous) = (Position::from_bits(random.next()), random.next() as u32);
             let kind = FrameKind::decode(1, random.below(4) as u8).unwrap();
+            let version = written.iter().map(Record::version).max().unwrap_or(1);
             let (bytes, checksum) = frame(&identity(), offset, kind, durable, previous, &written);
             let (header, found) = read(&bytes, &identity(), offset).unwrap();
             let plain = |records: &[Record<'_>]| records.iter().map(plain).collect::<Vec<_>>();
@@ -459,6 +475,7 @@ mod tests {
                 (header.kind, header.durable, header.previous),
                 (kind, durable, previous)
             );
+            assert_eq!(u16::from(header.version), version);
             assert_eq!(header.frame_size(), bytes.len() as u64);
             assert_eq!(bytes.len() % FRAME_ALIGN, 0);
             let body = written.iter().map(Record::size).sum::<usize>();
@@ -665,16 +682,59 @@ mod tests {
 
     #[test]
     fn an_unknown_kind_of_frame_is_no_frame() {
-        assert!(of_kind(1, 3).is_some());
+        assert!(of_kind(1, 3).is_some() && of_kind(2, 3).is_some());
         assert_eq!((of_kind(1, 4), of_kind(0, 3)), (None, None));
+        assert_eq!(of_kind(2, 4), None);
     }
 
     #[test]
     fn the_header_of_a_frame_of_a_later_version_is_told_from_damage() {
         for kind in 0..=u8::MAX {
-            let header = of_kind(2, kind).expect("its checksum holds");
-            assert_eq!((header.version, header.kind), (2, FrameKind::Newer));
+            let header = of_kind(3, kind).expect("its checksum holds");
+            assert_eq!((header.version, header.kind), (3, FrameKind::Newer));
         }
+    }
+
+    #[test]
+    fn a_frame_says_a_later_version_only_where_a_record_needs_it() {
+        let all = one_of_each();
+        let version = |records: &[Record<'_>]| {
+            let (bytes, _) = frame(
+                &identity(),
+                OFFSET,
+                FrameKind::Data,
+                position(0),
+                0,
+                records,
+            );
+            bytes[frame_header::VERSION]
+        };
+        for record in &all {
+            let needed = record.version() as u8;
+            assert_eq!(version(&[*record]), needed);
+            assert_eq!(version(&[all[1], *record, all[2]]), needed);
+        }
+        assert_eq!(version(&[]), 1);
+        // Also after a frame that needed it, from the same builder.
+        let mut builder = FrameBuilder::default();
+        for (record, needed) in [(&all[7], 2), (&all[1], 1)] {
+            builder.begin(Vec::new(), identity().seed(), OFFSET);
+            builder.push(record);
+            let (bytes, _) = builder.finish(FrameKind::Data, position(0), 0);
+            assert_eq!(bytes[frame_header::VERSION], needed);
+        }
+    }
+
+    #[test]
+    fn a_record_of_a_later_version_than_its_frame_is_damage() {
+        let mut bytes = sample();
+        let seed = identity().seed();
+        bytes[frame_header::VERSION] = 1;
+        let crc = seed.crc(OFFSET, &bytes[frame_header::BODY_SIZE..frame_header::SIZE]);
+        set_u32(&mut bytes, frame_header::CRC, crc);
+        let header = FrameHeader::decode(&bytes, seed, OFFSET).unwrap();
+        let fault = check_frame(&bytes, &header, seed, OFFSET).unwrap_err();
+        assert!(matches!(fault, FrameFault::Record { .. }), "{fault:?}");
     }
 
     #[test]

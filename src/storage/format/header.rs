@@ -6,7 +6,8 @@
 
 use super::names::file_name;
 use super::{
-    SEGMENT_MAGIC, Seed, VERSION, segment_header, set_u16, set_u32, set_u64, u16_at, u32_at, u64_at,
+    SEGMENT_MAGIC, Seed, VERSION, VERSION_MIN, segment_header, set_u16, set_u32, set_u64, u16_at,
+    u32_at, u64_at,
 };
 use crate::types::{Position, SegmentId};
 
@@ -50,6 +51,8 @@ impl Identity {
 /// A decoded segment header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SegmentHeader {
+    /// The format version that a reader of this header and of the first frame must know.
+    pub version: u16,
     /// The identity of the file.
     pub identity: Identity,
     /// True for a file that compaction wrote: it was complete before it got its name.
@@ -100,7 +103,7 @@ impl SegmentHeader {
         use segment_header as at;
         let mut bytes = [0; at::SIZE];
         bytes[at::MAGIC..at::VERSION].copy_from_slice(&SEGMENT_MAGIC);
-        set_u16(&mut bytes, at::VERSION, VERSION);
+        set_u16(&mut bytes, at::VERSION, self.version);
         set_u16(
             &mut bytes,
             at::FLAGS,
@@ -138,7 +141,7 @@ impl SegmentHeader {
         if computed != stored {
             return Err(HeaderFault::Checksum { stored, computed });
         }
-        if version != VERSION {
+        if !(VERSION_MIN..=VERSION).contains(&version) {
             return Err(HeaderFault::Version(version));
         }
         let first = SegmentId(u32_at(bytes, at::FIRST));
@@ -149,6 +152,7 @@ impl SegmentHeader {
         let mut log = [0; 16];
         log.copy_from_slice(&bytes[at::LOG_ID..at::FILTERED_AT]);
         Ok(SegmentHeader {
+            version,
             identity: Identity {
                 log: LogId(log),
                 first,
@@ -172,6 +176,7 @@ mod tests {
     fn random_header(random: &mut Random) -> SegmentHeader {
         let ends = [(); 2].map(|()| SegmentId(number(random) as u32));
         SegmentHeader {
+            version: VERSION_MIN + random.below(2) as u16,
             identity: Identity {
                 log: LogId(std::array::from_fn(|_| random.next() as u8)),
                 first: ends[0].min(ends[1]),
@@ -218,11 +223,14 @@ mod tests {
 
     #[test]
     fn a_sound_header_of_another_version_is_told_from_a_damaged_one() {
-        let mut bytes = header().encode();
-        set_u16(&mut bytes, segment_header::VERSION, 2);
-        let crc = crc32fast::hash(&bytes[..segment_header::CRC]);
-        set_u32(&mut bytes, segment_header::CRC, crc);
-        assert_eq!(SegmentHeader::decode(&bytes), Err(HeaderFault::Version(2)));
+        for version in [0, 3, u16::MAX] {
+            let mut bytes = header().encode();
+            set_u16(&mut bytes, segment_header::VERSION, version);
+            let crc = crc32fast::hash(&bytes[..segment_header::CRC]);
+            set_u32(&mut bytes, segment_header::CRC, crc);
+            let fault = SegmentHeader::decode(&bytes).unwrap_err();
+            assert_eq!(fault, HeaderFault::Version(version));
+        }
     }
 
     #[test]

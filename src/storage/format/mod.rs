@@ -1,4 +1,5 @@
-//! The bytes of the log. No other module knows an offset.
+//! The bytes of the log. No other module knows an offset; but the list in the attributes of a job is
+//! described by [`crate::attributes`], because the queue keeps it as it is.
 //!
 //! A segment is a header and then frames; a frame is a header, records and a trailer. Every number
 //! is little-endian. `storage-format.md` describes the same in prose; a test compares its tables
@@ -47,7 +48,7 @@ pub use frame::{
 pub(in crate::storage) use header::newer;
 pub use header::{HeaderFault, Identity, LogId, SegmentHeader};
 pub use names::{file_name, parse_file_name};
-pub use record::{Entries, Entry, Record, put_size};
+pub use record::{Entries, Entry, Record, attributes_size, put_size, setting_size};
 
 /// The smallest segment file, bytes.
 pub const SEGMENT_SIZE_MIN: u32 = 64 << 10;
@@ -96,7 +97,7 @@ layout! {
     /// The first bytes of every segment file.
     segment_header {
         MAGIC @ 0 + 8: "`BSDLOG\\r\\n`",
-        VERSION @ 8 + 2: "format version that a reader of the header and the first frame must know, 1",
+        VERSION @ 8 + 2: "format version that a reader of the header and the first frame must know, 1 or 2",
         FLAGS @ 10 + 2: "bit 0: written by compaction; all others 0",
         FIRST @ 12 + 4: "number of the segment; of the first one where compaction merged several",
         LAST @ 16 + 4: "number of the last segment merged into this file; else equal to FIRST",
@@ -121,7 +122,7 @@ layout! {
         INDEX @ 32 + 8: "entry of a replicated log up to which this goes, or 0",
         PREVIOUS @ 40 + 4: "checksum in the trailer of the frame before; 0 in a file's first frame",
         KIND @ 44 + 1: "0 data, 1 idle marker, 2 seal, 3 clean stop",
-        VERSION @ 45 + 1: "format version that a reader of the frame must know, 1",
+        VERSION @ 45 + 1: "format version that a reader of the frame must know, 1 or 2",
         RESERVED @ 46 + 2: "0",
     }
 }
@@ -231,6 +232,38 @@ layout! {
 }
 
 layout! {
+    /// A named setting of the log; the name and then the value follow.
+    setting {
+        CRC @ 0 + 4: "seeded CRC-32 of the rest of the record",
+        KIND @ 4 + 1: "8",
+        NAME_SIZE @ 5 + 1: "bytes of the name, 1 to 200",
+        CLASS @ 6 + 1: "1 policy of a tube or of a pattern of tubes, 2 schedule, 3 how far a schedule has come",
+        RESERVED @ 7 + 1: "0",
+        VALUE_SIZE @ 8 + 4: "bytes of the value, at most 65536; 0 removes the setting",
+    }
+}
+
+layout! {
+    /// What a job has beyond a plain job; the list of it follows.
+    attributes {
+        CRC @ 0 + 4: "seeded CRC-32 of the rest of the record",
+        KIND @ 4 + 1: "9",
+        RESERVED @ 5 + 1: "0",
+        LIST_SIZE @ 6 + 2: "bytes of the list, at most 4944",
+        ID @ 8 + 8: "the job's id",
+        RESERVED_TOO @ 16 + 4: "0",
+    }
+}
+
+layout! {
+    /// An entry of the list of a job's attributes; its content follows.
+    attribute {
+        TAG @ 0 + 1: "what it is",
+        CONTENT_SIZE @ 1 + 2: "bytes of the content",
+    }
+}
+
+layout! {
     /// One file of the log, in a manifest or a switch.
     entry {
         FIRST @ 0 + 4: "FIRST of the file's header",
@@ -242,8 +275,11 @@ layout! {
 
 /// The magic at the start of a segment.
 pub const SEGMENT_MAGIC: [u8; 8] = *b"BSDLOG\r\n";
-/// The format version that this program writes and the only one it reads.
-pub const VERSION: u16 = 1;
+/// The greatest format version that this program reads; it reads all before it. It writes this one
+/// where a frame needs it.
+pub const VERSION: u16 = 2;
+/// The format version of frames and segments that need no later one.
+pub const VERSION_MIN: u16 = 1;
 /// The epoch of a new log.
 pub const EPOCH_MIN: u32 = 1;
 /// The magic at the start of a frame.

@@ -4,10 +4,13 @@
 //! frame. The layouts of the parent module say which bytes are which.
 
 use super::{
-    Seed, delete, entry, file_name, kick, manifest, pause, put, set_u16, set_u32, set_u64, switch,
-    u16_at, u32_at, u64_at, update,
+    Seed, VERSION_MIN, attributes, delete, entry, file_name, kick, manifest, pause, put, set_u16,
+    set_u32, set_u64, setting, switch, u16_at, u32_at, u64_at, update,
 };
-use crate::types::{Counters, JobId, JobState, SegmentId};
+use crate::attributes::{Attributes, LIST_SIZE_MAX};
+use crate::types::{
+    Counters, JobId, JobState, SETTING_SIZE_MAX, SegmentId, SettingClass, is_setting_name,
+};
 
 pub(super) const KIND_PUT: u8 = 1;
 pub(super) const KIND_UPDATE: u8 = 2;
@@ -16,6 +19,8 @@ pub(super) const KIND_PAUSE: u8 = 4;
 pub(super) const KIND_MANIFEST: u8 = 5;
 pub(super) const KIND_SWITCH: u8 = 6;
 pub(super) const KIND_KICK: u8 = 7;
+pub(super) const KIND_SETTING: u8 = 8;
+pub(super) const KIND_ATTRIBUTES: u8 = 9;
 
 /// One file of the log, as manifests and switches name it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -137,6 +142,18 @@ pub enum Record<'a> {
         left: u32,
         due_wall_ns: u64,
     },
+    /// A named setting of the log has this value from now on; an empty value removes it.
+    Setting {
+        class: SettingClass,
+        name: &'a str,
+        value: &'a [u8],
+    },
+    /// What a job has beyond a plain job, from now on.
+    Attributes {
+        id: JobId,
+        /// As [`Attributes::encode`] writes it.
+        list: &'a [u8],
+    },
     /// All other files of the log.
     Manifest {
         next_id: JobId,
@@ -159,10 +176,21 @@ impl<'a> Record<'a> {
             Record::Delete { .. } => delete::SIZE,
             Record::Pause { tube, .. } => pause::SIZE + tube.len(),
             Record::Kick { tube, .. } => kick::SIZE + tube.len(),
+            Record::Setting { name, value, .. } => setting_size(name.len(), value.len()),
+            Record::Attributes { list, .. } => attributes_size(list.len()),
             Record::Manifest { entries, .. } => manifest::SIZE + entries.len() * entry::SIZE,
             Record::Switch { removed, added } => {
                 switch::SIZE + (removed.len() + added.len()) * entry::SIZE
             }
+        }
+    }
+
+    /// The format version that a reader of it must know.
+    #[must_use]
+    pub fn version(&self) -> u16 {
+        match self {
+            Record::Setting { .. } | Record::Attributes { .. } => 2,
+            _ => VERSION_MIN,
         }
     }
 
@@ -194,6 +222,8 @@ impl<'a> Record<'a> {
             KIND_MANIFEST => manifest::SIZE,
             KIND_SWITCH => switch::SIZE,
             KIND_KICK => kick::SIZE,
+            KIND_SETTING => setting::SIZE,
+            KIND_ATTRIBUTES => attributes::SIZE,
             _ => return None,
         };
         let fixed = bytes.get(..fixed_size)?;
@@ -202,6 +232,11 @@ impl<'a> Record<'a> {
             KIND_PUT => u64::from(fixed[put::TUBE_SIZE]) + u64::from(u32_at(fixed, put::BODY_SIZE)),
             KIND_PAUSE => u64::from(fixed[pause::TUBE_SIZE]),
             KIND_KICK => u64::from(fixed[kick::TUBE_SIZE]),
+            KIND_SETTING => {
+                let value = u32_at(fixed, setting::VALUE_SIZE);
+                u64::from(fixed[setting::NAME_SIZE]) + u64::from(value)
+            }
+            KIND_ATTRIBUTES => u64::from(u16_at(fixed, attributes::LIST_SIZE)),
             KIND_MANIFEST => entries(manifest::ENTRIES),
             KIND_SWITCH => entries(switch::REMOVED) + entries(switch::ADDED),
             _ => 0,
@@ -212,7 +247,7 @@ impl<'a> Record<'a> {
     /// The job that a damaged record names, if records of its kind name a job.
     pub(in crate::storage) fn believable_job(bytes: &[u8]) -> Option<JobId> {
         match *bytes.get(put::KIND)? {
-            KIND_PUT | KIND_UPDATE | KIND_DELETE => bytes
+            KIND_PUT | KIND_UPDATE | KIND_DELETE | KIND_ATTRIBUTES => bytes
                 .get(put::ID..put::ID + 8)
                 .map(|_| JobId(u64_at(bytes, put::ID))),
             _ => None,
@@ -318,6 +353,22 @@ impl<'a> Record<'a> {
                 set_u64(bytes, kick::DUE, due_wall_ns);
                 out.extend_from_slice(tube.as_bytes());
             }
+            Record::Setting { class, name, value } => {
+                let bytes = grow(out, setting::SIZE);
+                bytes[setting::KIND] = KIND_SETTING;
+                bytes[setting::NAME_SIZE] = name.len() as u8;
+                bytes[setting::CLASS] = class as u8;
+                set_u32(bytes, setting::VALUE_SIZE, value.len() as u32);
+                out.extend_from_slice(name.as_bytes());
+                out.extend_from_slice(value);
+            }
+            Record::Attributes { id, list } => {
+                let bytes = grow(out, attributes::SIZE);
+                bytes[attributes::KIND] = KIND_ATTRIBUTES;
+                set_u16(bytes, attributes::LIST_SIZE, list.len() as u16);
+                set_u64(bytes, attributes::ID, id.0);
+                out.extend_from_slice(list);
+            }
             Record::Manifest { next_id, entries } => {
                 let bytes = grow(out, manifest::SIZE);
                 bytes[manifest::KIND] = KIND_MANIFEST;
@@ -387,6 +438,8 @@ impl<'a> Record<'a> {
                 left: u32_at(bytes, kick::LEFT),
                 due_wall_ns: u64_at(bytes, kick::DUE),
             }),
+            KIND_SETTING => decode_setting(bytes),
+            KIND_ATTRIBUTES => decode_attributes(bytes),
             KIND_MANIFEST => Some(Record::Manifest {
                 next_id: JobId(u64_at(bytes, manifest::NEXT_ID)),
                 entries: Entries::Bytes(&bytes[manifest::SIZE..]),
@@ -407,9 +460,10 @@ impl<'a> Record<'a> {
     #[must_use]
     pub fn job(&self) -> Option<JobId> {
         match self {
-            Record::Put { id, .. } | Record::Update { id, .. } | Record::Delete { id, .. } => {
-                Some(*id)
-            }
+            Record::Put { id, .. }
+            | Record::Update { id, .. }
+            | Record::Delete { id, .. }
+            | Record::Attributes { id, .. } => Some(*id),
             _ => None,
         }
     }
@@ -467,6 +521,39 @@ pub fn put_size(tube_size: usize, body_size: usize) -> usize {
     put::SIZE + tube_size + body_size
 }
 
+/// Bytes of the record of a setting.
+#[must_use]
+pub fn setting_size(name_size: usize, value_size: usize) -> usize {
+    setting::SIZE + name_size + value_size
+}
+
+/// Bytes of the record of a job's attributes.
+#[must_use]
+pub fn attributes_size(list_size: usize) -> usize {
+    attributes::SIZE + list_size
+}
+
+fn decode_setting(bytes: &[u8]) -> Option<Record<'_>> {
+    let name_size = usize::from(bytes[setting::NAME_SIZE]);
+    let (name, value) = bytes[setting::SIZE..].split_at_checked(name_size)?;
+    let name = std::str::from_utf8(name).ok()?;
+    let is_one = is_setting_name(name) && value.len() <= SETTING_SIZE_MAX;
+    let class = SettingClass::from_byte(bytes[setting::CLASS])?;
+    is_one.then_some(Record::Setting { class, name, value })
+}
+
+/// An unknown attribute is damage, and so is one that is not as the first ones were defined: a later
+/// version gets a number of its own.
+fn decode_attributes(bytes: &[u8]) -> Option<Record<'_>> {
+    let list = &bytes[attributes::SIZE..];
+    if list.len() > LIST_SIZE_MAX {
+        return None;
+    }
+    Attributes::decode(list)?;
+    let id = JobId(u64_at(bytes, attributes::ID));
+    Some(Record::Attributes { id, list })
+}
+
 fn tube_name(bytes: &[u8]) -> Option<&str> {
     if crate::types::is_tube_name(bytes) {
         std::str::from_utf8(bytes).ok()
@@ -502,8 +589,8 @@ fn grow(out: &mut Vec<u8>, size: usize) -> &mut [u8] {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Identity;
     use super::super::samples::{Parts, identity, one_of_each, plain, seeds};
+    use super::super::{Identity, attribute};
     use super::*;
     use crate::random::Random;
 
@@ -616,6 +703,11 @@ mod tests {
                 &[switch::REMOVED, switch::ADDED],
                 16 + 32 * u64::from(u32::MAX),
             ),
+            (
+                KIND_SETTING,
+                &[setting::VALUE_SIZE],
+                12 + u64::from(u32::MAX),
+            ),
         ] {
             let mut bytes = vec![0; 100];
             bytes[put::KIND] = kind;
@@ -641,7 +733,7 @@ mod tests {
         let all = one_of_each();
         assert!(changed(&all[1], put::PRI, 1), "only the number has changed");
         assert!(!changed(&all[1], put::KIND, 0));
-        assert!(!changed(&all[1], put::KIND, 8));
+        assert!(!changed(&all[1], put::KIND, 10));
         assert!(!changed(&all[1], put::TUBE_SIZE, 0), "a tube has a name");
         assert!(
             !changed(&all[1], put::SIZE, b'-'),
@@ -653,6 +745,47 @@ mod tests {
             "no job is written as reserved"
         );
         assert!(!changed(&all[3], pause::SIZE, b' '));
+        assert!(changed(&all[7], setting::CLASS, 2));
+        assert!(!changed(&all[7], setting::CLASS, 4), "an unknown class");
+        assert!(!changed(&all[7], setting::CLASS, 0));
+        assert!(!changed(&all[7], setting::SIZE, 0xff), "a name is text");
+        assert!(changed(&all[8], attributes::ID, 1));
+        let second = attributes::SIZE + attribute::SIZE + 3;
+        assert_eq!(sealed(&all[8])[second], 6, "the count of failures");
+        assert!(!changed(&all[8], second, 11), "an unknown attribute");
+        assert!(!changed(&all[8], second, 1), "one that comes twice");
+    }
+
+    #[test]
+    fn settings_and_attributes_as_large_as_they_can_be_fit_and_larger_ones_are_damage() {
+        let name = "n".repeat(200);
+        let value = [7; SETTING_SIZE_MAX + 1];
+        let setting = |value| Record::Setting {
+            class: SettingClass::Schedule,
+            name: &name,
+            value,
+        };
+        let bytes = sealed(&setting(&value[1..]));
+        assert_eq!(decoded(&bytes).unwrap().0, setting(&value[1..]));
+        assert_eq!(decoded(&sealed(&setting(&value))), None);
+        let text = [1; crate::attributes::TEXT_SIZE_MAX + 1];
+        let of_text = |text| Attributes {
+            text: Some(text),
+            ..Attributes::default()
+        };
+        let list = of_text(&text[1..]).encode().unwrap();
+        let mut longer = [&list[..], &[1]].concat();
+        (longer[1], longer[2]) = (1, 16);
+        let record = |list| Record::Attributes { id: JobId(1), list };
+        assert!(decoded(&sealed(&record(&list))).is_some());
+        assert_eq!(decoded(&sealed(&record(&longer))), None);
+        assert_eq!(of_text(&text).encode(), None);
+    }
+
+    #[test]
+    fn only_what_version_1_does_not_know_needs_a_later_one() {
+        let versions: Vec<u16> = one_of_each().iter().map(Record::version).collect();
+        assert_eq!(versions, [1, 1, 1, 1, 1, 1, 1, 2, 2]);
     }
 
     #[test]

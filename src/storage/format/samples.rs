@@ -2,10 +2,12 @@
 //! record, and segments in memory.
 
 use super::{
-    Entries, Entry, FrameBuilder, FrameKind, Identity, LogId, Record, SegmentHeader, segment_header,
+    Entries, Entry, FrameBuilder, FrameKind, Identity, LogId, Record, SegmentHeader, VERSION_MIN,
+    segment_header,
 };
+use crate::attributes::Attributes;
 use crate::random::Random;
-use crate::types::{Counters, JobId, JobState, Position, SegmentId};
+use crate::types::{Counters, JobId, JobState, Position, SegmentId, SettingClass};
 
 /// 2027-01-15 08:00:00 UTC, in nanoseconds since 1970.
 pub(in crate::storage) const WALL_NS: u64 = 1_800_000_000_000_000_000;
@@ -23,6 +25,7 @@ pub(in crate::storage) fn identity() -> Identity {
 /// The header of that segment.
 pub(in crate::storage) fn header() -> SegmentHeader {
     SegmentHeader {
+        version: VERSION_MIN,
         identity: identity(),
         compacted: false,
         filtered_at: Position::ZERO,
@@ -100,8 +103,20 @@ pub(in crate::storage) fn one_of_each() -> Vec<Record<'static>> {
             removed: Entries::List(&MANIFEST),
             added: Entries::List(&SWITCHED),
         },
+        Record::Setting {
+            class: SettingClass::Policy,
+            name: "mail-*",
+            value: b"retry-min=5",
+        },
+        Record::Attributes {
+            id: JobId(7),
+            list: KEY_AND_FAILURES,
+        },
     ]
 }
+
+/// The key `a-5`, and 2 failures of which the last one was that the time ran out.
+const KEY_AND_FAILURES: &[u8] = b"\x01\x03\0a-5\x06\x04\0\x02\0\0\0\x07\x01\0\x01";
 
 const MANIFEST: [Entry; 2] = [
     Entry {
@@ -148,6 +163,7 @@ pub(in crate::storage) struct Parts {
     tube: String,
     body: Vec<u8>,
     entries: Vec<Entry>,
+    list: Vec<u8>,
 }
 
 impl Parts {
@@ -158,9 +174,12 @@ impl Parts {
         let tube: String = (0..tube_size).map(letter).collect();
         let body_size = random.below(300);
         let entries = random.below(5);
+        let tube = tube.replacen('-', "a", 1);
+        let body = random.bytes(body_size);
         Parts {
-            tube: tube.replacen('-', "a", 1),
-            body: random.bytes(body_size),
+            list: random_list(random, &tube, &body),
+            tube,
+            body,
             entries: (0..entries).map(|_| random_entry(random)).collect(),
         }
     }
@@ -168,7 +187,7 @@ impl Parts {
     /// A record of any kind with random content.
     pub(in crate::storage) fn record(&self, random: &mut Random) -> Record<'_> {
         let (removed, added) = self.entries.split_at(random.below(self.entries.len() + 1));
-        match random.below(7) {
+        match random.below(9) {
             0 => Record::Put {
                 id: JobId(number(random)),
                 created_wall_ns: number(random),
@@ -209,7 +228,16 @@ impl Parts {
                 left: number(random) as u32,
                 due_wall_ns: number(random),
             },
-            5 => Record::Manifest {
+            5 => Record::Setting {
+                class: SettingClass::ALL[random.below(3)],
+                name: &self.tube,
+                value: &self.body,
+            },
+            6 => Record::Attributes {
+                id: JobId(number(random)),
+                list: &self.list,
+            },
+            7 => Record::Manifest {
                 next_id: JobId(number(random)),
                 entries: Entries::List(&self.entries),
             },
@@ -219,6 +247,24 @@ impl Parts {
             },
         }
     }
+}
+
+/// A list of attributes, each of which is there or not.
+fn random_list(random: &mut Random, name: &str, text: &[u8]) -> Vec<u8> {
+    let is_there = random.next();
+    let has = |bit: u32| is_there >> bit & 1 == 1;
+    let attributes = Attributes {
+        key: has(0).then_some(name),
+        group: has(1).then_some(name),
+        tube: has(2).then_some(name),
+        failures: has(3).then(|| number(random) as u32),
+        text: has(4).then_some(text),
+        dead_lettered_from: has(5).then_some(name),
+        dead_lettered_at_wall_ns: has(6).then(|| number(random)),
+        counted_from: has(7).then(|| number(random) as u32),
+        ..Attributes::default()
+    };
+    attributes.encode().unwrap_or_default()
 }
 
 fn random_entry(random: &mut Random) -> Entry {

@@ -53,6 +53,9 @@ pub enum Event {
         /// The state from now on.
         state: State,
     },
+    /// What it has beyond a plain job has changed: the list of its [attributes](crate::attributes) from
+    /// now on.
+    Attributes(Vec<u8>),
     /// It is gone.
     Deleted,
 }
@@ -100,7 +103,7 @@ pub enum Fate {
     /// It is there, delayed or buried, and the next start kicks it: a kick of several jobs was
     /// interrupted.
     Kicked,
-    /// It is there, in a state older than the last one recorded, which is damaged.
+    /// It is there, in a state or with attributes older than the last ones recorded, which are damaged.
     Older,
     /// It is there, and had been deleted: the record that says so is damaged.
     Again,
@@ -218,7 +221,7 @@ fn fate_in_all(inspection: &Inspection, job: JobId) -> Option<Fate> {
     let is_there = inspection.has_job(job);
     if is_there && any(&|loss| loss.again.contains(&job)) {
         Some(Fate::Again)
-    } else if is_there && any(&|loss| loss.older.contains(&job)) {
+    } else if is_there && any(&|loss| loss.older.contains(&job) || loss.plain.contains(&job)) {
         Some(Fate::Older)
     } else if inspection.is_kicked(job) {
         Some(Fate::Kicked)
@@ -365,6 +368,7 @@ impl Reading {
                 let before = self.last.replace(state);
                 Some(Event::Changed { before, state })
             }
+            Record::Attributes { list, .. } => Some(Event::Attributes(list.to_vec())),
             Record::Delete { .. } => {
                 self.last = None;
                 Some(Event::Deleted)

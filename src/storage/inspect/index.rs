@@ -9,7 +9,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 
-use super::runs::{JobEntry, Runs};
+use super::beyond::{Attributed, Beyond, Set};
+use super::runs::{JobEntry, Runs, is_behind};
+use crate::attributes::tube_of;
 use crate::storage::error::ReplayError;
 use crate::storage::format::{Record, pause, put_size, update};
 use crate::storage::log::compaction::{self, Subject};
@@ -34,6 +36,7 @@ pub(in crate::storage) struct JobIndex {
     /// The tube of the last put.
     last_tube: u32,
     pauses: BTreeMap<Box<str>, Pause>,
+    pub(super) beyond: Beyond,
     /// No id from this one on was seen.
     next_id: JobId,
 }
@@ -46,6 +49,7 @@ impl JobIndex {
             tube_numbers: HashMap::new(),
             last_tube: 0,
             pauses: BTreeMap::new(),
+            beyond: Beyond::default(),
             next_id: JobId(1),
         }
     }
@@ -99,11 +103,29 @@ impl JobIndex {
             }
             Record::Delete { id, put_segment } => {
                 if let Some(job) = self.jobs.remove(id) {
-                    let tube = self.tubes[job.tube as usize].len();
+                    let tube = self.put_tube(&job).len();
                     files.free(job.put, put_size(tube, job.body_size as usize));
                     free_update(files, job.update);
+                    self.beyond.forget(files, id);
                 }
                 files.keep_tombstone(place, put_segment, record.size());
+            }
+            Record::Attributes { id, list } => {
+                if self.jobs.contains(id) {
+                    let tube = tube_of(list).map(|tube| self.find_tube(tube));
+                    let list_size = list.len() as u16;
+                    let attributed = Attributed {
+                        place,
+                        list_size,
+                        tube,
+                    };
+                    self.beyond.attribute(files, id, attributed);
+                }
+            }
+            Record::Setting { class, name, value } => {
+                let value_size = value.len() as u32;
+                let set = Set { place, value_size };
+                self.beyond.set(files, (class, name), set);
             }
             Record::Pause {
                 tube,
@@ -177,8 +199,31 @@ impl JobIndex {
         self.jobs.iter()
     }
 
-    pub(super) fn tube(&self, entry: &JobEntry) -> &str {
+    /// The tube that the job was put into.
+    pub(super) fn put_tube(&self, entry: &JobEntry) -> &str {
         &self.tubes[entry.tube as usize]
+    }
+
+    /// The tube that the job is in.
+    pub(super) fn tube(&self, id: JobId, entry: &JobEntry) -> &str {
+        let attributed = self.beyond.attributed.get(&id);
+        let moved = attributed.and_then(|it| it.tube);
+        &self.tubes[moved.unwrap_or(entry.tube) as usize]
+    }
+
+    /// Whether the job has attributes that were recorded after `place`.
+    pub(super) fn has_attributes_behind(&self, id: JobId, place: Place) -> bool {
+        let attributed = self.beyond.attributed.get(&id);
+        attributed.is_some_and(|it| is_behind(it.place, place))
+    }
+
+    /// The last record that changed the job; [`Place::NONE`] if none has since its put.
+    pub(super) fn changed_at(&self, id: JobId, entry: &JobEntry) -> Place {
+        let attributed = self.beyond.attributed.get(&id).map(|it| it.place);
+        let places = [entry.update, attributed.unwrap_or(Place::NONE)];
+        // Handles are in the order of the files.
+        let last = places.into_iter().max_by_key(|it| (it.file, it.offset));
+        last.unwrap_or(Place::NONE)
     }
 
     /// The last record about each tube's pause; one that lifts it has `until_wall_ns` 0.
@@ -198,10 +243,18 @@ impl compaction::Index for JobIndex {
         match subject {
             Subject::Put(id) => job(*id).is_some_and(|job| job.put == place),
             Subject::Update(id) => job(*id).is_some_and(|job| job.update == place),
+            Subject::Attributes(id) => {
+                let attributed = self.beyond.attributed.get(id);
+                attributed.is_some_and(|it| it.place == place)
+            }
             Subject::Pause(tube) => self
                 .pauses
                 .get(&**tube)
                 .is_some_and(|pause| pause.place == place),
+            Subject::Setting(class, name) => {
+                let set = self.beyond.setting(*class, name);
+                set.is_some_and(|set| set.place == place)
+            }
             Subject::Delete(_) | Subject::Log => false,
         }
     }
@@ -214,6 +267,14 @@ impl compaction::Index for JobIndex {
             Subject::Pause(tube) => {
                 let pause = self.pauses.get_mut(&**tube);
                 pause.map(|pause| shift(&mut pause.place, from, to))
+            }
+            Subject::Attributes(id) => {
+                let attributed = self.beyond.attributed.get_mut(id);
+                attributed.map(|it| shift(&mut it.place, from, to))
+            }
+            Subject::Setting(class, name) => {
+                let set = self.beyond.setting_mut(*class, name);
+                set.map(|set| shift(&mut set.place, from, to))
             }
             Subject::Delete(_) | Subject::Log => None,
         };

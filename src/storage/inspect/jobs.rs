@@ -2,6 +2,7 @@
 
 use super::runs::JobEntry;
 use super::{Inspection, SegmentReport};
+use crate::attributes::without_tube;
 use crate::storage::disk::read_exact_at;
 use crate::storage::error::OpenError;
 use crate::storage::format::{Record, put_size, update};
@@ -45,6 +46,9 @@ pub struct JobRecord {
     pub counters: Counters,
     /// Its body.
     pub body: Vec<u8>,
+    /// What it has beyond a plain job: a list of [attributes](crate::attributes), without the tube;
+    /// empty for a plain job.
+    pub attributes: Vec<u8>,
 }
 
 /// A pause of a tube as the log has it.
@@ -75,11 +79,11 @@ impl Inspection {
                 pri,
                 delay,
                 ttr,
-                tube,
                 body,
+                ..
             } => Some(JobRecord {
                 id,
-                tube: tube.to_owned(),
+                tube: self.index.tube(id, &entry).to_owned(),
                 state: entry.state,
                 pri,
                 delay,
@@ -89,6 +93,7 @@ impl Inspection {
                     .then(|| created_wall_ns.saturating_add(u64::from(delay) * SECOND_NS as u64)),
                 counters: Counters::default(),
                 body: body.to_vec(),
+                attributes: Vec::new(),
             }),
             _ => None,
         })?;
@@ -110,6 +115,8 @@ impl Inspection {
                 _ => None,
             })?;
         }
+        let attributes = self.with_attributes(id, |_, list| without_tube(list))?;
+        job.attributes = attributes.unwrap_or_default();
         if self.is_kicked(id) {
             (job.state, job.deadline_wall_ns) = (JobState::Ready, None);
             job.counters.kicks = job.counters.kicks.saturating_add(1);
@@ -125,9 +132,11 @@ impl Inspection {
             .index
             .iter()
             .filter(|(id, entry)| entry.state == JobState::Buried && !self.is_kicked(*id));
+        let place = |(id, entry)| (self.index.changed_at(id, &entry), id);
         // Handles are in the order of the files.
         let mut buried: Vec<_> = buried
-            .map(|(id, entry)| (entry.update.file, entry.update.offset, id))
+            .map(place)
+            .map(|(place, id)| (place.file, place.offset, id))
             .collect();
         buried.sort_unstable();
         buried.into_iter().map(|(_, _, id)| id).collect()
@@ -163,7 +172,7 @@ impl Inspection {
         bytes: &mut Vec<u8>,
         take: impl FnOnce(&Record<'_>) -> Option<T>,
     ) -> Result<T, OpenError> {
-        let size = put_size(self.index.tube(entry).len(), entry.body_size as usize);
+        let size = put_size(self.index.put_tube(entry).len(), entry.body_size as usize);
         self.with_record(entry.put, size, bytes, take)
     }
 
@@ -176,7 +185,8 @@ impl Inspection {
         self.with_record(entry.update, update::SIZE, &mut Vec::new(), take)
     }
 
-    fn with_record<T>(
+    /// Read a record of `size` bytes into `bytes`, check it again, and pass it to `take`.
+    pub(super) fn with_record<T>(
         &self,
         place: Place,
         size: usize,

@@ -43,7 +43,7 @@ impl Inspection {
         let mut buried = self.buried();
         buried.retain(|id| {
             let entry = self.index.get(*id);
-            entry.is_some_and(|entry| self.index.tube(&entry) == tube)
+            entry.is_some_and(|entry| self.index.tube(*id, &entry) == tube)
         });
         buried
     }
@@ -55,7 +55,7 @@ impl Inspection {
         let mut delayed = Vec::new();
         for (id, entry) in self.index.iter() {
             if entry.state == JobState::Delayed
-                && self.index.tube(&entry) == tube
+                && self.index.tube(id, &entry) == tube
                 && let Ok(deadline) = self.deadline(&entry, &mut bytes)
                 && deadline > due
             {

@@ -13,7 +13,7 @@
 //! * A file that compaction wrote has only the jobs that were alive. An id in the gap is known to
 //!   be missing if a record of its state is left; the other ids may have been deleted.
 //! * A damaged record may still name its job. A later state, or a delete, makes up for a lost
-//!   update; nothing makes up for a lost delete.
+//!   update, and so it is with attributes; nothing makes up for a lost delete.
 //!
 //! Apart from that, unaccounted bytes may have held states and deletes of any job put before: that
 //! is reported, too.
@@ -23,6 +23,7 @@ use std::fmt;
 use std::ops::RangeInclusive;
 
 use super::index::JobIndex;
+use super::runs::is_behind;
 use crate::storage::error::Damage;
 use crate::storage::format::{JobEvent, Record, put};
 use crate::types::{JobId, Place};
@@ -43,8 +44,10 @@ pub struct Loss {
     pub older: Vec<JobId>,
     /// Jobs that had been deleted and are back: they would run again.
     pub again: Vec<JobId>,
-    /// Unaccounted bytes, which may have held states, pauses and deletes of jobs put before. `None`
-    /// if their number is unknown, because a file is missing or cut.
+    /// Jobs without the attributes that were last recorded: plain jobs, or with older ones.
+    pub plain: Vec<JobId>,
+    /// Unaccounted bytes, which may have held states, attributes and deletes of jobs put before,
+    /// pauses and settings. `None` if their number is unknown, because a file is missing or cut.
     pub unknown_bytes: Option<u64>,
 }
 
@@ -61,6 +64,7 @@ impl Loss {
         missing.any(|ids| ids.contains(&job.0))
             || self.older.contains(&job)
             || self.again.contains(&job)
+            || self.plain.contains(&job)
     }
 }
 
@@ -105,6 +109,9 @@ impl fmt::Display for Loss {
             again.len() as u64,
             ["would run again", "would run again"],
         )?;
+        let plain = list(&self.plain);
+        let words = ["has lost its attributes", "have lost their attributes"];
+        write_jobs(f, &plain, plain.len() as u64, words)?;
         match self.unknown_bytes {
             Some(0) => Ok(()),
             Some(bytes) => {
@@ -207,6 +214,7 @@ impl Losses {
             missing_from: None,
             older: Vec::new(),
             again: Vec::new(),
+            plain: Vec::new(),
             unknown_bytes,
         };
         let ids = self.put_max.saturating_add(1)..=u64::MAX;
@@ -264,7 +272,9 @@ impl Losses {
                 self.put_max = self.put_max.max(next_id.0.saturating_sub(1));
                 self.is_put_max_low = false;
             }
-            Record::Update { id, .. } if is_damaged && !has_job(*id) => {
+            Record::Update { id, .. } | Record::Attributes { id, .. }
+                if is_damaged && !has_job(*id) =>
+            {
                 self.orphans.insert(id.0);
             }
             Record::Delete { id, .. } if is_damaged && !has_job(*id) => self.note_delete(*id),
@@ -350,6 +360,9 @@ impl Losses {
                     loss.older.push(job);
                 }
                 (JobEvent::Delete, Some(_)) => loss.again.push(job),
+                (JobEvent::Attributes, Some(_)) if !index.has_attributes_behind(job, place) => {
+                    loss.plain.push(job);
+                }
                 _ => {}
             }
             // A damaged record may claim to be about a job that never existed.
@@ -375,11 +388,6 @@ impl Losses {
         let accounted = self.accounted.range(ids.clone()).copied();
         accounted.chain(index.ids(ids.clone())).collect()
     }
-}
-
-/// True if a record at `place` is newer than one at `other`: handles are given out in order.
-fn is_behind(place: Place, other: Place) -> bool {
-    (place.file, place.offset) > (other.file, other.offset)
 }
 
 /// Add single ids to ranges, unless they are in one.

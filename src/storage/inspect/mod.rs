@@ -7,6 +7,7 @@
 //! | `runs` | a compact map of jobs; `rows`: its tables with narrow columns |
 //! | `losses` | what damage means for jobs |
 //! | `jobs` | one job, read back |
+//! | `beyond` | attributes of jobs, and settings |
 //! | `kicked` | how a start finishes interrupted kicks |
 //! | `history` | everything that is known about one job |
 //! | `telling` | the same, in words |
@@ -21,6 +22,7 @@
 //! Invariants: nothing in the directory is created, written, renamed or removed; memory grows with
 //! the jobs, not with their bodies or the log.
 
+mod beyond;
 mod bodies;
 pub mod history;
 mod index;
@@ -48,11 +50,13 @@ use crate::storage::log::kicks::Kicks;
 use crate::storage::read::{Found, Sink, Source, Survey, walk};
 use crate::types::{JobId, JobState, Place, Position};
 
+pub use self::beyond::SettingRecord;
 pub use self::bodies::Bodies;
 pub use self::jobs::{JobRecord, JobSummary, PauseRecord};
 pub use self::losses::Loss;
 pub use self::opened::{Access, Opened};
 pub use self::picture::{Cell, Pin, Strip};
+pub use self::telling::attributes_in_words;
 pub use crate::storage::read::{SegmentReport, TornTail};
 
 /// Reports the progress of reading from time to time: bytes done, bytes in all.
@@ -211,7 +215,7 @@ impl Inspection {
     pub fn jobs(&self) -> impl Iterator<Item = JobSummary<'_>> {
         self.index.iter().map(|(id, entry)| JobSummary {
             id,
-            tube: self.index.tube(&entry),
+            tube: self.index.tube(id, &entry),
             state: if self.is_kicked(id) {
                 JobState::Ready
             } else {

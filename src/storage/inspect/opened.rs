@@ -244,6 +244,7 @@ impl Inspection {
             missing_from: is_end_gone.then_some(self.next_id),
             older: Vec::new(),
             again: Vec::new(),
+            plain: Vec::new(),
             unknown_bytes: fault.cut.map(|cut| cut + torn_bytes),
         });
     }

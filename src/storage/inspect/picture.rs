@@ -102,7 +102,7 @@ impl Inspection {
             .collect();
         for (id, entry) in self.index.iter() {
             let segments = self
-                .records_of(&entry)
+                .records_of(id, &entry)
                 .map(|(place, _)| self.files.segment_of(place));
             let segments: Vec<SegmentId> = segments.collect();
             let is_in = |(first, _): &&mut (SegmentId, Pin)| segments.contains(first);
@@ -138,13 +138,20 @@ impl Inspection {
     fn live_records(&self) -> impl Iterator<Item = (Place, u64)> {
         self.index
             .iter()
-            .flat_map(|(_, entry)| self.records_of(&entry))
+            .flat_map(|(id, entry)| self.records_of(id, &entry))
     }
 
-    fn records_of(&self, entry: &JobEntry) -> impl Iterator<Item = (Place, u64)> + use<> {
-        let put = put_size(self.index.tube(entry).len(), entry.body_size as usize);
+    fn records_of(
+        &self,
+        id: JobId,
+        entry: &JobEntry,
+    ) -> impl Iterator<Item = (Place, u64)> + use<> {
+        let put = put_size(self.index.put_tube(entry).len(), entry.body_size as usize);
         let state = (!entry.update.is_none()).then_some((entry.update, update::SIZE as u64));
-        [(entry.put, put as u64)].into_iter().chain(state)
+        let attributed = self.index.beyond.attributed.get(&id);
+        let attributes = attributed.map(|it| (it.place, it.size() as u64));
+        let changes = state.into_iter().chain(attributes);
+        [(entry.put, put as u64)].into_iter().chain(changes)
     }
 }
 

@@ -4,15 +4,15 @@
 //! for one of the new. If it is unknown whether a job had been deleted, it is kept: running twice
 //! is better than losing it.
 //!
-//! Jobs come in the order of their ids; then their states, in the order in which they were
-//! recorded, so that buried jobs keep their order; then the jobs of an interrupted kick, as a start
-//! would leave them; then pauses.
+//! Jobs come in the order of their ids, each with its attributes; then their states, in the order in
+//! which they were recorded, so that buried jobs keep their order; then the jobs of an interrupted
+//! kick, as a start would leave them; then pauses, and settings.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use super::runs::JobEntry;
-use super::{Inspection, Progress};
+use super::{Inspection, Progress, SettingRecord};
 use crate::storage::convert::build::Build;
 use crate::storage::disk::Fs;
 use crate::storage::error::OpenError;
@@ -33,6 +33,8 @@ pub struct Repaired {
     pub next_id: JobId,
     /// Jobs that were there when the log was read and could not be read again, and why.
     pub unreadable: Vec<(JobId, String)>,
+    /// Why settings that were there when the log was read could not be read again.
+    pub settings_unreadable: Vec<String>,
 }
 
 /// Write everything that survives in `old` into a new log in `dir`, which must be empty or missing:
@@ -80,6 +82,7 @@ impl Writer<'_> {
         }
         self.write_kicked()?;
         self.write_pauses()?;
+        self.write_settings()?;
         self.repaired.next_id = next_id(self.old, self.now);
         self.build.skip_ids(self.repaired.next_id)
     }
@@ -101,8 +104,9 @@ impl Writer<'_> {
                 Err(Failure::Target(error)) => return Err(error),
                 Ok(()) => self.repaired.jobs += 1,
             }
+            self.copy_attributes(id)?;
             if !entry.update.is_none() && !old.is_kicked(id) {
-                changed.push((entry.update, id));
+                changed.push((old.index.changed_at(id, &entry), id));
             }
         }
         Ok(changed)
@@ -115,6 +119,22 @@ impl Writer<'_> {
             _ => None,
         });
         appended.map_err(Failure::Source)?.map_err(Failure::Target)
+    }
+
+    /// If they cannot be read again, the job is a plain one.
+    fn copy_attributes(&mut self, id: JobId) -> Result<(), OpenError> {
+        let build = &mut self.build;
+        match self
+            .old
+            .with_attributes(id, |record, _| build.append(record))
+        {
+            Ok(appended) => appended.unwrap_or(Ok(())),
+            Err(error) => {
+                let lost = (id, format!("its attributes: {error}"));
+                self.repaired.unreadable.push(lost);
+                Ok(())
+            }
+        }
     }
 
     /// If a state cannot be read again, the job stays as it was put: it exists, and perhaps runs
@@ -172,6 +192,22 @@ impl Writer<'_> {
                 duration: pause.duration,
             };
             self.build.append(&record)?;
+        }
+        Ok(())
+    }
+}
+
+/// Settings.
+impl Writer<'_> {
+    fn write_settings(&mut self) -> Result<(), OpenError> {
+        for setting in self.old.settings() {
+            match setting {
+                Ok(SettingRecord { class, name, value }) => {
+                    let (name, value) = (&*name, &*value);
+                    self.build.append(&Record::Setting { class, name, value })?;
+                }
+                Err(error) => self.repaired.settings_unreadable.push(error.to_string()),
+            }
         }
         Ok(())
     }

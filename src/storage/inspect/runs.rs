@@ -234,6 +234,11 @@ fn distance(base: u64, id: JobId) -> Option<u32> {
     u32::try_from(id.0 - base).ok()
 }
 
+/// True if a record at `place` is newer than one at `other`: handles are given out in order.
+pub(super) fn is_behind(place: Place, other: Place) -> bool {
+    (place.file, place.offset) > (other.file, other.offset)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,6 +1,7 @@
 //! The history of a job, in words.
 
 use super::history::{Event, State};
+use crate::attributes::Attributes;
 use crate::types::{Counters, JobState};
 
 /// How a time is said: wall time, nanoseconds since 1970.
@@ -23,9 +24,49 @@ impl Event {
                 )
             }
             Event::Deleted => "deleted".to_owned(),
+            Event::Attributes(list) => match attributes_in_words(list, say) {
+                words if words.is_empty() => "a plain job again".to_owned(),
+                words => words,
+            },
             Event::Changed { before, state } => tell_change(before.as_ref(), state, say),
         }
     }
+}
+
+/// A list of attributes in words; empty if there are none. `say` tells times. Bytes that a terminal
+/// might obey are escaped.
+#[must_use]
+pub fn attributes_in_words(list: &[u8], say: &dyn Fn(u64) -> String) -> String {
+    let found = Attributes::decode(list).unwrap_or_default();
+    let failures = |count: u32| match count {
+        1 => "1 failure".to_owned(),
+        count => format!("{count} failures"),
+    };
+    let told = [
+        found.key.map(|key| format!("key {key}")),
+        found
+            .unique
+            .map(|unique| format!("unique {}", unique.word())),
+        found.group.map(|group| format!("group {group}")),
+        found.tube.map(|tube| format!("moved to {tube}")),
+        found
+            .counted_from
+            .map(|reserves| format!("counted from reserve {reserves}")),
+        found.failures.map(failures),
+        found
+            .reason
+            .map(|reason| format!("reason {}", reason.word())),
+        found
+            .text
+            .map(|text| format!("text \"{}\"", text.escape_ascii())),
+        found
+            .dead_lettered_from
+            .map(|tube| format!("dead letter from {tube}")),
+        found
+            .dead_lettered_at_wall_ns
+            .map(|at| format!("since {}", say(at))),
+    ];
+    told.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
 fn due(state: &State, say: Say<'_>) -> String {
@@ -80,6 +121,7 @@ fn tell_counts(was: Counters, state: &State) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::attributes::Reason;
 
     fn say(time: u64) -> String {
         format!("at {time}")
@@ -98,6 +140,31 @@ mod tests {
             kicks: 0,
         },
     };
+
+    #[test]
+    fn attributes_are_told_one_by_one_and_none_is_a_plain_job() {
+        let attributes = Attributes {
+            key: Some("a-5"),
+            tube: Some("dead"),
+            counted_from: Some(4),
+            failures: Some(1),
+            reason: Some(Reason::Failed),
+            text: Some(b"no\nhost"),
+            dead_lettered_from: Some("mail"),
+            dead_lettered_at_wall_ns: Some(7),
+            ..Attributes::default()
+        };
+        let event = Event::Attributes(attributes.encode().unwrap());
+        assert_eq!(
+            event.in_words(&say),
+            "key a-5, moved to dead, counted from reserve 4, 1 failure, reason failed, text \"no\\nhost\", \
+             dead letter from mail, since at 7"
+        );
+        assert_eq!(
+            Event::Attributes(Vec::new()).in_words(&say),
+            "a plain job again"
+        );
+    }
 
     #[test]
     fn what_has_changed_is_told_and_nothing_else() {

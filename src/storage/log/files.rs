@@ -1,9 +1,10 @@
 //! The files of an open log, and how much of each is still alive.
 //!
-//! A record is alive while replay needs it: a put until its job is deleted, an update until the
-//! next one, a pause until it ends, and a delete as long as the file that held the job's put could
-//! bring the job back. Only bytes are counted here. Which records these are, compaction asks of the
-//! index, record by record; so a wrong count cannot lose a job.
+//! A record is alive while replay needs it: a put until its job is deleted, an update and attributes
+//! until the next ones, a pause until it ends, a setting until the next one, and a delete as long as
+//! the file that held the job's put could bring the job back. Only bytes are counted here. Which
+//! records these are, compaction asks of the index, record by record; so a wrong count cannot lose a
+//! job.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -13,7 +14,9 @@ use std::sync::Arc;
 use crate::storage::disk::{File, Fs, OpenMode, ReadFile};
 use crate::storage::error::OpenError;
 use crate::storage::format::names::Taken;
-use crate::storage::format::{Entry, Identity, LogId, Seed, segment_header, update};
+use crate::storage::format::{
+    Entry, Identity, LogId, Seed, attributes_size, segment_header, update,
+};
 use crate::storage::log::body::{Loan, Loans};
 use crate::types::{Place, Position, SegmentId};
 
@@ -135,6 +138,8 @@ pub struct Files<F: ?Sized = dyn File> {
     pub(in crate::storage) live_jobs: u64,
     /// Live jobs that have an update in the log.
     pub(in crate::storage) live_updates: u64,
+    /// Live jobs that have attributes in the log.
+    pub(in crate::storage) live_attributes: u64,
     /// Bytes of records that have died since this was set to 0.
     pub(in crate::storage) freed: u64,
     /// Files that have to be rewritten: those in which a damaged record has died, and those with dead
@@ -200,6 +205,7 @@ impl Files<dyn ReadFile> {
             latest: self.latest,
             live_jobs: self.live_jobs,
             live_updates: self.live_updates,
+            live_attributes: self.live_attributes,
             freed: self.freed,
             mendable: self.mendable,
             has_new_mendable: self.has_new_mendable,
@@ -223,6 +229,7 @@ impl<F: ?Sized> Files<F> {
             latest: None,
             live_jobs: 0,
             live_updates: 0,
+            live_attributes: 0,
             freed: 0,
             mendable: Vec::new(),
             has_new_mendable: false,
@@ -417,12 +424,25 @@ impl<F: ?Sized> Files<F> {
         self.free(place, update::SIZE);
     }
 
-    /// A record other than a put, an update or a delete is alive.
+    /// Count attributes at `place`, whose list has this size. The job had none, or the earlier ones
+    /// are freed separately.
+    pub fn keep_attributes(&mut self, place: Place, list_size: usize) {
+        self.live_attributes += 1;
+        self.keep(place, attributes_size(list_size));
+    }
+
+    /// The attributes at `place` were replaced, or their job is gone.
+    pub fn free_attributes(&mut self, place: Place, list_size: usize) {
+        self.live_attributes -= 1;
+        self.free(place, attributes_size(list_size));
+    }
+
+    /// A record other than those of jobs is alive.
     pub fn keep(&mut self, place: Place, size: usize) {
         self.change(place.file, |file| file.live += size as u64);
     }
 
-    /// A record other than a put, an update or a delete is dead.
+    /// A record other than those of jobs is dead.
     pub fn free(&mut self, place: Place, size: usize) {
         self.freed += size as u64;
         self.change(place.file, |file| {

@@ -130,8 +130,8 @@ pub enum Purpose {
     Put,
     /// A change of a job's state: may use what was set aside, except what deletes need.
     Update,
-    /// A pause that takes the place of none, for which no job has set anything aside: may use neither
-    /// what deletes need nor what one update of each job does.
+    /// A pause or a setting that takes the place of none, for which no job has set anything aside: may
+    /// use neither what deletes need nor what one update of each job does.
     Pause,
     /// A delete: may use everything except what compaction needs for its own records.
     Delete,

@@ -7,7 +7,7 @@
 use crate::storage::error::StoreError;
 use crate::storage::format::{FRAME_OVERHEAD_MAX, Stamp};
 use crate::storage::log::held::Held;
-use crate::storage::log::room::{DELETE_SIZE, UPDATE_SIZE};
+use crate::storage::log::room::{ATTRIBUTES_SIZE, DELETE_SIZE, UPDATE_SIZE};
 use crate::storage::log::{AppendError, Log, Purpose};
 
 /// See the module.
@@ -51,20 +51,21 @@ impl Mode {
 impl Log {
     /// What is appended from now on up to [`Log::end_entry`] is one entry, and is written as one frame.
     ///
-    /// It has room for its records, `size` bytes of them, and for what its `puts` new jobs need later; or
-    /// nothing of it is appended. Its `purpose` is the one of its records that asks for the most room.
+    /// It has room for its records, `size` bytes of them, and for what its `puts` new jobs need later and
+    /// those that get attributes, `attributed`; or nothing of it is appended. Its `purpose` is the one of
+    /// its records that asks for the most room.
     ///
     /// # Errors
     /// As of an append.
     pub(crate) fn begin_entry(
         &mut self,
         size: u64,
-        puts: u64,
+        (puts, attributed): (u64, u64),
         purpose: Purpose,
         wall_ns: u64,
     ) -> Result<(), AppendError> {
         let later = match purpose {
-            Purpose::Put => puts * (DELETE_SIZE + UPDATE_SIZE),
+            Purpose::Put => puts * (DELETE_SIZE + UPDATE_SIZE) + attributed * ATTRIBUTES_SIZE,
             _ => 0,
         };
         if !self.make_room(size + FRAME_OVERHEAD_MAX as u64 + later, purpose, wall_ns)? {

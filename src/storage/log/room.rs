@@ -1,7 +1,8 @@
 //! Room: how much must stay free after a record, where it comes from, and when it is given back.
 //!
 //! Invariants, after every operation:
-//! 1. for every job there is room for its delete, and for one update if it has none yet;
+//! 1. for every job there is room for its delete, and for one update if it has none yet; for every job
+//!    with attributes there is room for two counts and a reason more;
 //! 2. for every file that compaction may choose there is room to rewrite it, set aside;
 //! 3. beyond that, at most part of a segment is set aside.
 //!
@@ -49,6 +50,9 @@ const BLOCK_SIZE: u64 = 4 << 10;
 /// Bytes that an update needs in a frame with others. Compaction brings updates together in large
 /// frames.
 pub(super) const UPDATE_SIZE: u64 = 56;
+/// Bytes that the attributes of a job may grow by when it is set aside and comes back: two counts of 7
+/// and a reason, 4. The rest of a list takes the place of the one before it.
+pub(super) const ATTRIBUTES_SIZE: u64 = 24;
 /// The allowance is the size of the log divided by this …
 const ALLOWANCE_DIVISOR: u64 = 16;
 /// … plus this number of bytes, or plus half a segment if that is less.
@@ -145,15 +149,21 @@ impl Log {
 
     /// Bytes that must be available after a record of this purpose, set aside or reclaimable.
     fn demand(&self, purpose: Purpose) -> u64 {
-        let (jobs, updated) = (self.files.live_jobs, self.files.live_updates);
-        let deletes = jobs * DELETE_SIZE;
-        let updates = jobs.saturating_sub(updated) * UPDATE_SIZE;
+        let deletes = self.files.live_jobs * DELETE_SIZE;
+        let updates = self.updates_to_come();
         match purpose {
             Purpose::Put => deletes + updates + DELETE_SIZE + UPDATE_SIZE + self.allowance(),
             Purpose::Pause => deletes + updates,
             Purpose::Update | Purpose::Counters => deletes,
             Purpose::Delete | Purpose::Switch => self.floor(purpose),
         }
+    }
+
+    /// Bytes that the jobs may need for the next change of each of them, beside a delete.
+    fn updates_to_come(&self) -> u64 {
+        let (jobs, updated) = (self.files.live_jobs, self.files.live_updates);
+        let attributes = self.files.live_attributes * ATTRIBUTES_SIZE;
+        jobs.saturating_sub(updated) * UPDATE_SIZE + attributes
     }
 
     /// Bytes that are missing for a record of `need` bytes, frame included.
@@ -621,6 +631,10 @@ impl Log {
             self.files.live_updates <= self.files.live_jobs,
             "more updates than jobs"
         );
+        assert!(
+            self.files.live_attributes <= self.files.live_jobs,
+            "more attributes than jobs"
+        );
         let capacity = u64::from(self.active.capacity);
         assert!(self.left() <= capacity, "more is left than there was");
     }
@@ -637,7 +651,7 @@ impl Log {
         let open = self.files.get(self.active.handle);
         let has = self.aside() + self.reclaimable() + open.garbage();
         let (jobs, updates) = (self.files.live_jobs, self.files.live_updates);
-        let needed = jobs * DELETE_SIZE + (jobs - updates) * UPDATE_SIZE;
+        let needed = jobs * DELETE_SIZE + self.updates_to_come();
         // What is reclaimable is an estimate.
         let has = has + needed / 100;
         assert!(

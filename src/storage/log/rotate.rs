@@ -13,7 +13,7 @@ use crate::storage::disk::{File, Fs, is_missing, write_all_at};
 use crate::storage::error::StoreError;
 use crate::storage::format::{
     EMPTY_FRAME_SIZE, Entries, Entry, FRAME_OVERHEAD_MAX, FrameBuilder, FrameKind, Identity,
-    Record, SegmentHeader, Stamp, segment_header,
+    Record, SegmentHeader, Stamp, VERSION_MIN, segment_header,
 };
 use crate::storage::log::kicks::Kicks;
 use crate::storage::log::spares::Spare;
@@ -195,6 +195,7 @@ impl NewSegment<'_> {
         spare: &Spare,
     ) -> Result<(u32, u32), NotBegun> {
         let header = SegmentHeader {
+            version: VERSION_MIN,
             identity: self.identity,
             compacted: false,
             filtered_at: Position::ZERO,

@@ -19,7 +19,7 @@ use crate::storage::error::Damage;
 use crate::storage::error::OpenError;
 use crate::storage::format::names::{Taken, parse_file_name};
 use crate::storage::format::{
-    Entry, FRAME_ALIGN, Identity, LogId, SegmentHeader, file_name, segment_header,
+    Entry, FRAME_ALIGN, Identity, LogId, SegmentHeader, VERSION_MIN, file_name, segment_header,
 };
 use crate::storage::log::files::Files;
 use crate::types::{JobId, Position, SegmentId};
@@ -593,6 +593,7 @@ fn corrected(mut bytes: [u8; segment_header::SIZE]) -> Option<SegmentHeader> {
 
 fn header_with(log: LogId, (first, last, generation): Key) -> SegmentHeader {
     SegmentHeader {
+        version: VERSION_MIN,
         identity: Identity {
             log,
             first,

@@ -51,6 +51,7 @@ fn every_state_and_field_is_kept_in_both_versions() {
                     kicks: 5,
                 },
                 body: b"to: you\0\r\n".to_vec(),
+                attributes: Vec::new(),
             };
             assert_eq!(*jobs.job(7), expected, "{version:?}, state {state}");
             // The same in one record, as when beanstalkd moves the job.

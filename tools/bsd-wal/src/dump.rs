@@ -10,7 +10,9 @@ use std::sync::Arc;
 use bsd::clock::Clock;
 use bsd::storage::RealFs;
 use bsd::storage::format::Record;
-use bsd::storage::inspect::{Bodies, Inspection, JobRecord, JobSummary, RecordPlace};
+use bsd::storage::inspect::{
+    Bodies, Inspection, JobRecord, JobSummary, RecordPlace, attributes_in_words,
+};
 use bsd::types::{JobId, JobState, SECOND_NS};
 use clap::{Args, ValueEnum};
 
@@ -26,8 +28,9 @@ const AFTER_HELP: &str = concat!(
     "\
 With --json each job is an object on a line of its own: id, tube, state, pri, delay, ttr, created,
 deadline, reserves, timeouts, releases, buries, kicks, and body (text) or body_base64 (bytes that are
-not UTF-8); of buried jobs also buried_order, the smallest being kicked first. Then follow the paused
-tubes, {\"pause\":{tube, until, duration}}, unless jobs were chosen, and always {\"end\":{jobs, next_id}}.
+not UTF-8); of buried jobs also buried_order, the smallest being kicked first, and of jobs with any an
+object attributes. Then follow the paused tubes, {\"pause\":{tube, until, duration}}, and the settings,
+{\"setting\":{class, name, value}}, unless jobs were chosen, and always {\"end\":{jobs, next_id}}.
 `bsd-wal load` makes a directory of that again.
 
 States are as the log has them: a reserved job counts as ready, and a delayed one whose time has come
@@ -234,6 +237,9 @@ fn jobs(args: &DumpArgs, place: &Place, out: &mut dyn Write) -> Result<u8, Failu
         inspection
             .pauses()
             .try_for_each(|pause| json::print_pause(&pause, out))?;
+        for setting in inspection.settings() {
+            json::print_setting(&setting?, out)?;
+        }
     }
     json::print_end(tally.jobs, inspection.next_id, out)?;
     Ok(tally.exit_code(&inspection))
@@ -260,8 +266,12 @@ fn describe_job(job: &JobRecord) -> String {
     let due = job
         .deadline_wall_ns
         .map(|due| format!(" until {}", timestamp(due)));
+    let attributes = match attributes_in_words(&job.attributes, &timestamp) {
+        words if words.is_empty() => words,
+        words => format!(" {words}"),
+    };
     format!(
-        "{} {} {}{} pri {} delay {} ttr {} put {} {}",
+        "{} {} {}{} pri {} delay {} ttr {} put {}{attributes} {}",
         job.id,
         job.tube,
         job.state.word(),
@@ -424,6 +434,17 @@ pub(crate) fn describe(record: &Record<'_>) -> String {
             "kick {number} of {} jobs of {tube} has {left} to go",
             state.word()
         ),
+        Record::Setting { class, name, value } => {
+            let (class, name) = (class.word(), name.escape_debug());
+            match value.is_empty() {
+                true => format!("remove the {class} \"{name}\""),
+                false => format!("set the {class} \"{name}\" {}", show_body(value)),
+            }
+        }
+        Record::Attributes { id, list } => match attributes_in_words(list, &timestamp) {
+            words if words.is_empty() => format!("job {id} is a plain job again"),
+            words => format!("job {id} has {words}"),
+        },
         Record::Manifest { next_id, entries } => {
             format!(
                 "the files of the log: {} others, next id {next_id}",

@@ -19,9 +19,9 @@ use crate::{EXIT_DAMAGED, EXIT_OK, Failure, Source, exit_code, inspect};
 
 const AFTER_HELP: &str = concat!(
     "\
-DIR is only read. beanstalkd's log has no room for pauses, nor for jobs of more than 1073741822 bytes:
-both are named, and where a job is left out the exit code is 1. Interrupted, the command can simply be
-run again.
+DIR is only read. beanstalkd's log has no room for pauses, settings and the attributes of jobs, nor for
+jobs of more than 1073741822 bytes: these are named, and where a job is left out the exit code is 1.
+Interrupted, the command can simply be run again.
 
 Examples:
   bsd-wal export bsd-data --output binlogs
@@ -85,6 +85,10 @@ struct Done {
     unreadable: Vec<Unreadable>,
     /// Tubes whose pause beanstalkd forgets.
     pauses: Vec<String>,
+    /// Jobs that are plain jobs for beanstalkd.
+    attributed: u64,
+    /// Policies and schedules, which beanstalkd does not have.
+    settings: Vec<String>,
 }
 
 impl Done {
@@ -102,6 +106,10 @@ impl Done {
             too_large: ids(&exported.too_large),
             unreadable: unreadable(&exported.unreadable),
             pauses: exported.pauses,
+            attributed: exported.attributed,
+            settings: (exported.settings.iter())
+                .map(|(class, name)| format!("{} {name}", class.word()))
+                .collect(),
         }
     }
 }
@@ -121,6 +129,17 @@ impl Report for Done {
             writeln!(
                 out,
                 "left out: tube {tube} is paused, which beanstalkd forgets"
+            )?;
+        }
+        for setting in &self.settings {
+            let setting = setting.escape_debug();
+            writeln!(out, "left out: {setting}, which beanstalkd does not have")?;
+        }
+        if self.attributed > 0 {
+            let jobs = count(self.attributed, "job");
+            writeln!(
+                out,
+                "left out: the attributes of {jobs}: to beanstalkd they are plain jobs"
             )?;
         }
         let Done {

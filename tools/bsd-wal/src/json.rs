@@ -4,7 +4,7 @@
 //! `body`; any other body is in `body_base64`.
 //!
 //! The format of a dump is [`Line`]: an object for each job, in the order of their ids; then one
-//! `{"pause":…}` for each paused tube; then `{"end":…}` with the number of jobs and the next id, so
+//! `{"pause":…}` for each paused tube and one `{"setting":…}` for each setting; then `{"end":…}` with the number of jobs and the next id, so
 //! that a truncated dump is noticed.
 
 use std::io::Write;
@@ -14,11 +14,12 @@ use base64::engine::general_purpose::STANDARD;
 use bsd::UsageError;
 use bsd::storage::format::{Entries, Entry, Record};
 use bsd::storage::inspect::history::{Event, Fate, History, HistoryEntry, State};
-use bsd::storage::inspect::{JobRecord, PauseRecord, RecordPlace};
+use bsd::storage::inspect::{JobRecord, PauseRecord, RecordPlace, SettingRecord};
 use bsd::types::{Counters, JobId, JobState};
 use serde::{Deserialize, Serialize};
 
 use crate::Failure;
+use crate::beyond::{AttributesObject, SettingObject};
 use crate::human::{parse_timestamp, timestamp};
 
 /// Bytes, as text if they are UTF-8.
@@ -81,6 +82,8 @@ struct Job<'a> {
     counts: Counts,
     #[serde(skip_serializing_if = "Option::is_none")]
     buried_order: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    attributes: Option<AttributesObject>,
     #[serde(flatten)]
     body: Body<'a>,
 }
@@ -102,6 +105,7 @@ pub(crate) fn print_job(
         deadline: job.deadline_wall_ns.map(timestamp),
         counts: job.counters.into(),
         buried_order,
+        attributes: AttributesObject::of_job(&job.attributes),
         body: Body::new(&job.body),
     };
     print(&line, out)
@@ -115,6 +119,13 @@ pub(crate) fn print_pause(pause: &PauseRecord<'_>, out: &mut dyn Write) -> Resul
         duration: pause.duration,
     });
     print(&line, out)
+}
+
+/// One line for a setting.
+pub(crate) fn print_setting(setting: &SettingRecord, out: &mut dyn Write) -> Result<(), Failure> {
+    let SettingRecord { class, name, value } = setting;
+    let object = SettingObject::of(*class, name, value);
+    print(&LastLine::Setting(object), out)
 }
 
 /// The last line of a dump.
@@ -146,6 +157,7 @@ pub(crate) struct End {
 #[serde(rename_all = "lowercase")]
 enum LastLine {
     Pause(Pause),
+    Setting(SettingObject),
     End(End),
 }
 
@@ -159,6 +171,7 @@ pub(crate) enum Line {
         until_wall_ns: u64,
         duration: u32,
     },
+    Setting(SettingRecord),
     End(End),
 }
 
@@ -187,7 +200,9 @@ struct RawLine {
     buried_order: Option<u64>,
     body: Option<String>,
     body_base64: Option<String>,
+    attributes: Option<AttributesObject>,
     pause: Option<Pause>,
+    setting: Option<SettingObject>,
     end: Option<End>,
 }
 
@@ -201,6 +216,7 @@ pub(crate) fn parse_line(bytes: &[u8]) -> Result<Line, UsageError> {
         RawLine {
             pause: Some(pause),
             id: None,
+            setting: None,
             end: None,
             ..
         } => Ok(Line::Pause {
@@ -209,17 +225,26 @@ pub(crate) fn parse_line(bytes: &[u8]) -> Result<Line, UsageError> {
             duration: pause.duration,
         }),
         RawLine {
+            setting: Some(setting),
+            id: None,
+            pause: None,
+            end: None,
+            ..
+        } => Ok(Line::Setting(setting.record()?)),
+        RawLine {
             end: Some(end),
             id: None,
             pause: None,
+            setting: None,
             ..
         } => Ok(Line::End(end)),
         RawLine {
             pause: None,
+            setting: None,
             end: None,
             ..
         } => job(line),
-        _ => Err("a line is a job, a pause or the end, not two of them".into()),
+        _ => Err("a line is a job, a pause, a setting or the end, not two of them".into()),
     }
 }
 
@@ -243,6 +268,10 @@ fn job(line: RawLine) -> Result<Line, UsageError> {
             kicks: line.kicks,
         },
         body: body(line.body, line.body_base64)?,
+        attributes: match &line.attributes {
+            Some(attributes) => attributes.list()?,
+            None => Vec::new(),
+        },
     };
     Ok(Line::Job(Box::new(record), line.buried_order))
 }
@@ -298,6 +327,8 @@ struct HistoryLine<'a> {
     put: Option<PutPart<'a>>,
     #[serde(flatten)]
     state: Option<StatePart>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    attributes: Option<AttributesObject>,
 }
 
 #[derive(Serialize)]
@@ -350,7 +381,12 @@ pub(crate) fn print_history(
             ("put", Some(put), Some(*state))
         }
         Event::Changed { state, .. } => ("changed", None, Some(*state)),
+        Event::Attributes(_) => ("attributes", None, None),
         Event::Deleted => ("deleted", None, None),
+    };
+    let attributes = match &entry.event {
+        Event::Attributes(list) => Some(AttributesObject::of(list)),
+        _ => None,
     };
     let line = HistoryLine {
         file: &entry.file,
@@ -364,6 +400,7 @@ pub(crate) fn print_history(
         words,
         put,
         state: state.map(StatePart::from),
+        attributes,
     };
     print(&line, out)
 }
@@ -454,6 +491,11 @@ enum What<'a> {
         state: &'static str,
         left: u32,
         due: Option<String>,
+    },
+    Setting(SettingObject),
+    Attributes {
+        id: u64,
+        attributes: AttributesObject,
     },
     Manifest {
         next_id: u64,
@@ -557,6 +599,13 @@ impl<'a> From<&Record<'a>> for What<'a> {
                 left,
                 due: time(due_wall_ns),
             },
+            Record::Setting { class, name, value } => {
+                What::Setting(SettingObject::of(class, name, value))
+            }
+            Record::Attributes { id, list } => What::Attributes {
+                id: id.0,
+                attributes: AttributesObject::of(list),
+            },
             Record::Manifest { next_id, entries } => What::Manifest {
                 next_id: next_id.0,
                 files: files(&entries),
@@ -648,6 +697,7 @@ mod tests {
                     kicks: 5,
                 },
                 body: body.to_vec(),
+                attributes: b"\x01\x01\0k".to_vec(),
             };
             let mut line = Vec::new();
             assert!(print_job(&job, Some(3), &mut line).is_ok());
@@ -668,6 +718,14 @@ mod tests {
         assert!(refused(&job(r#""body_base64":"?""#)).contains("no base64"));
         assert!(refused(&job(r#""body":"x","colour":1"#)).contains("unknown field `colour`"));
         assert!(refused(&job(r#""body":"x","end":{"jobs":1,"next_id":2}"#)).contains("not two"));
+        let setting = r#""setting":{"class":"policy","name":"t","value":"v"}"#;
+        assert!(parse_line(format!("{{{setting}}}").as_bytes()).is_ok());
+        assert!(refused(&job(&format!(r#""body":"x",{setting}"#))).contains("not two"));
+        assert!(refused(&format!("{{{setting},\"id\":1}}")).contains("not two"));
+        let other = format!("{{{setting}}}").replace("policy", "law");
+        assert!(refused(&other).contains("\"law\" is no class"));
+        let key = job(r#""body":"x","attributes":{"key":"a b"}"#);
+        assert!(refused(&key).contains("characters"));
         let ready = r#""state":"ready""#;
         let other = job(r#""body":"x""#).replace(ready, r#""state":"asleep""#);
         assert!(refused(&other).contains("\"asleep\" is no state"));

@@ -183,6 +183,7 @@ impl Loading {
                 until_wall_ns,
                 duration,
             }),
+            Line::Setting(setting) => self.load.setting(&setting),
             Line::End(end) => {
                 self.is_ended = true;
                 let jobs = self.load.jobs();

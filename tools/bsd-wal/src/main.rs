@@ -22,6 +22,7 @@ A torn tail, which a crash leaves and no one was told of, is not damage."
 
 mod archive;
 mod backup;
+mod beyond;
 mod compact;
 mod dump;
 mod export;

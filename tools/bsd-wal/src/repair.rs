@@ -100,6 +100,8 @@ pub(crate) struct Repaired {
     damages: Vec<Damage>,
     torn: Option<Torn>,
     unreadable: Vec<Unreadable>,
+    /// Why settings could not be read again.
+    settings_unreadable: Vec<String>,
 }
 
 impl Repaired {
@@ -115,11 +117,13 @@ impl Repaired {
             damages: damages(old),
             torn: old.torn.as_ref().map(Torn::from),
             unreadable: unreadable(&repaired.unreadable),
+            settings_unreadable: repaired.settings_unreadable.clone(),
         }
     }
 
     pub(crate) fn exit_code(&self) -> u8 {
-        if self.intact && self.unreadable.is_empty() {
+        let is_all = self.unreadable.is_empty() && self.settings_unreadable.is_empty();
+        if self.intact && is_all {
             EXIT_OK
         } else {
             EXIT_DAMAGED
@@ -147,11 +151,16 @@ impl Report for Repaired {
             let lost = look.bad("lost");
             writeln!(out, "{lost}: job {job} could not be read again: {why}")?;
         }
+        for why in &self.settings_unreadable {
+            let lost = look.bad("lost");
+            writeln!(out, "{lost}: a setting could not be read again: {why}")?;
+        }
         let Totals {
             missing,
             perhaps_missing,
             older,
             again,
+            plain,
             missing_from,
         } = self.totals;
         let all = [
@@ -159,6 +168,7 @@ impl Report for Repaired {
             ("lost unless they had been deleted", perhaps_missing),
             ("back in an older state", older),
             ("will run again", again),
+            ("without the attributes that they had", plain),
             ("could not be read again", self.unreadable.len() as u64),
         ];
         for (words, number) in all.into_iter().filter(|(_, number)| *number > 0) {

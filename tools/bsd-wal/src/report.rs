@@ -64,6 +64,8 @@ pub(crate) struct Damage {
     missing_from: Option<u64>,
     older: Vec<u64>,
     again: Vec<u64>,
+    /// Jobs without the attributes that were last recorded.
+    plain: Vec<u64>,
     unknown_bytes: Option<u64>,
 }
 
@@ -89,6 +91,7 @@ impl From<&Loss> for Damage {
             missing_from: loss.missing_from.map(|id| id.0),
             older: ids(&loss.older),
             again: ids(&loss.again),
+            plain: ids(&loss.plain),
             unknown_bytes: loss.unknown_bytes,
         }
     }
@@ -110,6 +113,8 @@ pub(crate) struct Totals {
     pub(crate) older: u64,
     /// Deleted, and back.
     pub(crate) again: u64,
+    /// Present, without the attributes that were last recorded.
+    pub(crate) plain: u64,
     /// All jobs put with this id or a greater one are lost, too.
     pub(crate) missing_from: Option<u64>,
 }
@@ -123,6 +128,7 @@ impl Totals {
             totals.perhaps_missing += loss.perhaps_missing.iter().map(count).sum::<u64>();
             totals.older += loss.older.len() as u64;
             totals.again += loss.again.len() as u64;
+            totals.plain += loss.plain.len() as u64;
             let from = loss.missing_from.map(|id| id.0);
             totals.missing_from = [totals.missing_from, from].into_iter().flatten().min();
         }
@@ -136,6 +142,7 @@ impl Totals {
             perhaps_missing,
             older,
             again,
+            plain,
             missing_from,
         } = *self;
         let mut phrases = vec![
@@ -147,6 +154,9 @@ impl Totals {
         }
         phrases.push(format!("{older} in an older state"));
         phrases.push(format!("{again} back that had been deleted"));
+        if plain > 0 {
+            phrases.push(format!("{plain} without their attributes"));
+        }
         phrases
     }
 }

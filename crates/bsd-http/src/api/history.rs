@@ -237,6 +237,10 @@ fn event_value(entry: &HistoryEntry) -> Value {
             value["event"] = json!("changed");
             state
         }
+        Event::Attributes(_) => {
+            value["event"] = json!("attributes");
+            return value;
+        }
         Event::Deleted => return value,
     };
     value["job"] = state_value(state);

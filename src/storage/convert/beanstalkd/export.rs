@@ -4,9 +4,9 @@
 //! gives the order of buried jobs. It counts each buried job as buried once more, so one burial
 //! less is written.
 //!
-//! The caller is told what beanstalkd's files cannot hold: pauses; jobs of more than
-//! [`BODY_SIZE_MAX`] bytes. A record of a deleted job holds the next id, for as long as beanstalkd
-//! keeps that file.
+//! The caller is told what beanstalkd's files cannot hold: pauses; settings; what a job has beyond a
+//! plain one; jobs of more than [`BODY_SIZE_MAX`] bytes. A record of a deleted job holds the next id,
+//! for as long as beanstalkd keeps that file.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::storage::disk::{File, Fs, OpenMode, write_all_at};
 use crate::storage::error::OpenError;
 use crate::storage::incomplete::IncompleteDir;
 use crate::storage::inspect::{Inspection, JobRecord, Progress};
-use crate::types::{Counters, JobId, JobState};
+use crate::types::{Counters, JobId, JobState, SettingClass};
 
 /// The largest body that beanstalkd can be configured to take, bytes.
 pub const BODY_SIZE_MAX: u32 = (1 << 30) - BODY_END.len() as u32;
@@ -43,6 +43,10 @@ pub struct Exported {
     pub next_id: JobId,
     /// Tubes that are paused, which beanstalkd forgets.
     pub pauses: Vec<String>,
+    /// Settings, policies and schedules, which beanstalkd does not have: class and name.
+    pub settings: Vec<(SettingClass, String)>,
+    /// Jobs whose attributes were left out.
+    pub attributed: u64,
     /// Jobs that are too large for beanstalkd and were left out.
     pub too_large: Vec<JobId>,
     /// Jobs that were there when the log was read and could not be read again, and why.
@@ -77,6 +81,7 @@ pub fn write(
     } = writer;
     exported.files = output.finish()?;
     exported.pauses = pauses(old, now_wall_ns);
+    exported.settings = old.setting_names().collect();
     check(fs, &incomplete.path, &exported)?;
     incomplete.publish(())?;
     Ok(exported)
@@ -133,6 +138,7 @@ impl Writer<'_> {
             return Ok(());
         };
         self.exported.jobs += 1;
+        self.exported.attributed += u64::from(!record.attributes.is_empty());
         let body_size = record.body.len() as u32;
         self.exported.body_size_max = self.exported.body_size_max.max(body_size);
         self.output.put(&record.tube, &job, &record.body)

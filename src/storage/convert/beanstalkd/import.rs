@@ -232,6 +232,7 @@ mod tests {
             deadline_wall_ns: None,
             counters: Counters::default(),
             body: b"body".to_vec(),
+            attributes: Vec::new(),
         };
         load.job(&job, None).unwrap();
         load.finish().unwrap();

@@ -26,7 +26,8 @@ use super::subject::{Asked, Subject};
 use crate::storage::disk::{File, Fs, read_exact_at, write_all_at};
 use crate::storage::format::names::COMPACTION_NAME;
 use crate::storage::format::{
-    Entry, FrameBuilder, FrameKind, Identity, Record, Seed, SegmentHeader, segment_header,
+    Entry, FrameBuilder, FrameKind, Identity, Record, Seed, SegmentHeader, VERSION_MIN,
+    segment_header,
 };
 use crate::storage::log::files::Files;
 use crate::storage::log::spares::Spare;
@@ -199,7 +200,7 @@ pub(crate) struct Compaction {
 #[derive(Debug)]
 struct Output {
     spare: Spare,
-    identity: Identity,
+    header: SegmentHeader,
     seed: Seed,
     frame: FrameBuilder,
     end: u32,
@@ -383,6 +384,7 @@ impl Output {
             generation: files.taken.next_generation(first.entry.first, generation),
         };
         let header = SegmentHeader {
+            version: VERSION_MIN,
             identity,
             compacted: true,
             filtered_at,
@@ -406,7 +408,7 @@ impl Output {
         }
         Ok(Output {
             spare,
-            identity,
+            header,
             seed: identity.seed(),
             frame: FrameBuilder::default(),
             end: segment_header::SIZE as u32,
@@ -434,6 +436,7 @@ impl Output {
         if self.frame.is_empty() {
             return Ok(());
         }
+        self.note_version()?;
         let (bytes, checksum) = self
             .frame
             .finish(FrameKind::Data, Position::ZERO, self.previous);
@@ -441,6 +444,17 @@ impl Output {
         self.previous = checksum;
         self.end += bytes.len() as u32;
         Ok(())
+    }
+
+    /// The header says what a reader of the first frame must know. Written again before the file is
+    /// synced: it has no name yet, so no start looks into it before.
+    fn note_version(&mut self) -> io::Result<()> {
+        let version = self.frame.version();
+        if self.end > segment_header::SIZE as u32 || version == self.header.version {
+            return Ok(());
+        }
+        self.header.version = version;
+        write_all_at(&*self.spare.file, &self.header.encode(), 0)
     }
 
     /// Sync the file and give it its name.
@@ -451,22 +465,28 @@ impl Output {
         // If that fails, the log is unchanged: only this file may be lost. Nothing names it yet,
         // and it is removed.
         self.spare.file.sync()?;
-        let path = dir.join(self.identity.file_name());
+        let path = dir.join(self.header.identity.file_name());
         match fs.rename(&self.spare.path, &path) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 let Identity {
                     first, generation, ..
-                } = self.identity;
+                } = self.header.identity;
                 return Err(CompactionError::NameTaken(first, generation));
             }
             renamed => renamed?,
         }
         self.spare.path = path;
         fs.sync_dir(dir).map_err(CompactionError::NameNotSynced)?;
+        let Identity {
+            first,
+            last,
+            generation,
+            ..
+        } = self.header.identity;
         Ok(Entry {
-            first: self.identity.first,
-            last: self.identity.last,
-            generation: self.identity.generation,
+            first,
+            last,
+            generation,
             end: self.end,
         })
     }

@@ -1,7 +1,7 @@
 //! The questions that the copying asks of the queue, which alone knows which records are alive.
 
 use crate::storage::format::Record;
-use crate::types::{JobId, Place, SegmentId};
+use crate::types::{JobId, Place, SegmentId, SettingClass};
 
 /// Subject of a record: enough to ask whether it is alive.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -12,8 +12,12 @@ pub enum Subject {
     Update(JobId),
     /// A delete of a job that was put into this segment.
     Delete(SegmentId),
+    /// The attributes of a job.
+    Attributes(JobId),
     /// A pause of a tube.
     Pause(String),
+    /// A setting of the log, or its removal.
+    Setting(SettingClass, String),
     /// The log's own business, which the newest segment has taken over.
     Log,
 }
@@ -24,7 +28,9 @@ impl Subject {
             Record::Put { id, .. } => Subject::Put(*id),
             Record::Update { id, .. } => Subject::Update(*id),
             Record::Delete { put_segment, .. } => Subject::Delete(*put_segment),
+            Record::Attributes { id, .. } => Subject::Attributes(*id),
             Record::Pause { tube, .. } => Subject::Pause((*tube).to_owned()),
+            Record::Setting { class, name, .. } => Subject::Setting(*class, (*name).to_owned()),
             Record::Kick { .. } | Record::Manifest { .. } | Record::Switch { .. } => Subject::Log,
         }
     }
