@@ -14,6 +14,7 @@ use bsd::types::JobId;
 use bsd::{JobError, JobQueue, Options, PutOptions, SyncPolicy};
 use tempfile::TempDir;
 
+use crate::ROOT;
 use crate::harness::{bsd_wal, wal};
 use crate::volume::{seed_of_run, volume};
 use crate::wal::{CANNOT, DAMAGED, OK, locate, text};
@@ -100,6 +101,61 @@ fn a_dump_that_is_loaded_is_dumped_as_it_was() {
         buried += before.matches("\"buried_order\"").count();
     }
     assert!(buried > 0, "no job was buried in any round");
+}
+
+/// A copy of a golden directory of version 2: attributes of every kind, and settings of each class.
+fn with_attributes(dir: &Path) {
+    let golden = Path::new(ROOT).join("tests/golden/v2/attributes");
+    std::fs::create_dir(dir).unwrap();
+    for entry in std::fs::read_dir(golden).unwrap() {
+        let path = entry.unwrap().path();
+        std::fs::copy(&path, dir.join(path.file_name().unwrap())).unwrap();
+    }
+}
+
+#[test]
+fn attributes_and_settings_are_dumped_loaded_repaired_and_dumped_as_they_were() {
+    let dir = TempDir::new().unwrap();
+    let [log, file, loaded, repaired] =
+        ["log", "jobs.jsonl", "loaded", "repaired"].map(|name| dir.path().join(name));
+    with_attributes(&log);
+    let before = dump(&log);
+    for words in [
+        r#""attributes":{"key":"order-17","unique":"waiting","group":"customer-5","counted_from":0}"#,
+        r#""failures":3,"reason":"failed","text_base64":"#,
+        r#""setting":{"class":"fired","name":"daily","value_base64":"AP8="}"#,
+    ] {
+        assert!(before.contains(words), "{words} is not in {before}");
+    }
+    std::fs::write(&file, &before).unwrap();
+    for (line, new) in [
+        (["load", text(&file), "--output", text(&loaded)], &loaded),
+        (
+            ["repair", text(&log), "--output", text(&repaired)],
+            &repaired,
+        ),
+    ] {
+        let (code, said) = wal(&line);
+        assert_eq!(code, OK, "{line:?}: {said}");
+        assert_eq!(dump(new), before, "{line:?}");
+        assert_eq!(wal(&["verify", text(new)]).0, OK, "{line:?}");
+    }
+}
+
+#[test]
+fn an_export_says_which_attributes_and_settings_it_leaves_out() {
+    let dir = TempDir::new().unwrap();
+    let [log, new] = ["log", "new"].map(|name| dir.path().join(name));
+    with_attributes(&log);
+    let (code, said) = wal(&["export", text(&log), "--output", text(&new)]);
+    assert_eq!(code, OK, "{said}");
+    for words in [
+        "left out: the attributes of 2 jobs",
+        "left out: policy mail-*, which beanstalkd does not have",
+        "left out: schedule daily, which",
+    ] {
+        assert!(said.contains(words), "{words} is not in {said}");
+    }
 }
 
 /// `bsd-wal load -` of this text.

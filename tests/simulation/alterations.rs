@@ -137,7 +137,7 @@ impl Driver {
 
 const TURN: Step = Step::Turn { ms: 0 };
 
-const fn put(size: usize) -> Step {
+pub(super) const fn put(size: usize) -> Step {
     Step::Put {
         tube: 0,
         pri: 5,
@@ -156,7 +156,7 @@ const fn first_to(tube: usize) -> Step {
 }
 
 /// The driver after these steps, on a new disk.
-fn after(steps: &[Step], setup: Setup) -> Driver {
+pub(super) fn after(steps: &[Step], setup: Setup) -> Driver {
     let begun = Driver::begin(&SimFs::new(1), setup);
     let mut driver = begun.unwrap_or_else(|stop| panic!("{stop}"));
     driver.run(steps).unwrap_or_else(|stop| panic!("{stop}"));
@@ -164,7 +164,7 @@ fn after(steps: &[Step], setup: Setup) -> Driver {
 }
 
 /// The size of the largest body that has room in the first segment behind the job that is moved.
-fn largest(setup: Setup) -> usize {
+pub(super) fn largest(setup: Setup) -> usize {
     let fits = |size: usize| {
         let names = after(&[put(500), TURN, put(size), TURN], setup)
             .fs
@@ -186,7 +186,7 @@ fn largest(setup: Setup) -> usize {
 }
 
 /// Crash at each operation of the last turn, and recover from it; the number of crashes.
-fn crash_in_the_last_turn(steps: &[Step], setup: Setup) -> u32 {
+pub(super) fn crash_in_the_last_turn(steps: &[Step], setup: Setup) -> u32 {
     let last = steps
         .iter()
         .rposition(|step| matches!(step, Step::Put { .. }));

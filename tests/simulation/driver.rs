@@ -17,6 +17,7 @@ use bsd::storage::{OpenError, SimFs, StoreError, SyncPolicy};
 use bsd::types::{ClientId, Counters, JobId, JobState, Now, SECOND_NS, Ticket, Time};
 
 use super::alterations::Change;
+use super::beyond::{self, Beyond};
 use super::oracle::{Effect, History, Job, Pause, Placed, Seen, SeenJob, State, body, later};
 
 /// The tubes that there are: each is watched for ever, so that none vanishes.
@@ -163,6 +164,8 @@ pub(super) enum Step {
         nth: usize,
         change: Change,
     },
+    /// What jobs have beyond plain jobs, or a setting, is changed.
+    Beyond(Beyond),
     /// The client leaves, and another comes.
     Disconnect {
         worker: usize,
@@ -526,6 +529,7 @@ impl Driver {
             Step::Peek { nth } => self.peek(nth),
             Step::Pause { tube, seconds } => self.pause(TUBES[tube], seconds),
             Step::Alter { nth, change } => self.alter(nth, change),
+            Step::Beyond(step) => self.beyond(step),
             Step::Disconnect { worker } => self.disconnect(worker),
             Step::Turn { ms } => self.turn(ms),
             Step::Restart => self.restart(),
@@ -558,6 +562,8 @@ impl Driver {
             body: body.clone(),
             placed,
             counters,
+            home: tube,
+            attributes: None,
         };
         let put = Effect::Put(id.0, job);
         let command = Command::Put {
@@ -879,7 +885,12 @@ impl Driver {
         ids.get(nth % ids.len().max(1)).copied()
     }
 
-    fn nth_reserved(&self, nth: usize) -> Option<(u64, usize)> {
+    /// The job is no client's any more.
+    pub(super) fn forget_reserved(&mut self, id: u64) {
+        self.reserved.remove(&id);
+    }
+
+    pub(super) fn nth_reserved(&self, nth: usize) -> Option<(u64, usize)> {
         let ids: Vec<_> = self
             .reserved
             .iter()
@@ -933,6 +944,7 @@ impl Driver {
             },
             jobs,
             pauses: self.pauses(),
+            settings: self.settings(),
             next_id,
         })
     }
@@ -969,7 +981,14 @@ impl Driver {
             body,
             placed,
             counters: job.counters,
+            attributes: self.engine().queue().attributes(id).map(<[u8]>::to_vec),
         }
+    }
+
+    fn settings(&self) -> BTreeMap<String, Vec<u8>> {
+        let all = self.engine().settings(beyond::CLASS);
+        all.map(|(name, value)| (name.to_owned(), value.to_vec()))
+            .collect()
     }
 
     fn pauses(&self) -> BTreeMap<&'static str, Pause> {

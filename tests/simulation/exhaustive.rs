@@ -18,6 +18,7 @@ use bsd::storage::{SimFs, SyncPolicy};
 use bsd::types::Now;
 
 use super::alterations::Change;
+use super::beyond::Beyond;
 use super::driver::{Driver, Step, after_restart, beginning, options};
 use super::oracle::{History, State};
 use super::seeds::number;
@@ -45,7 +46,7 @@ const fn put(tube: usize, delay: u32, size: usize) -> Step {
 
 /// The commands, with their names in failure reports. They share a turn, except for those that end
 /// one.
-const COMMANDS: [(&str, Step); 13] = [
+const COMMANDS: [(&str, Step); 15] = [
     ("put", put(0, 0, 30)),
     ("put-large", put(1, 0, 7000)),
     ("put-delayed", put(0, 2, 0)),
@@ -80,6 +81,11 @@ const COMMANDS: [(&str, Step); 13] = [
             seconds: 30,
         },
     ),
+    (
+        "attribute",
+        Step::Beyond(Beyond::Attribute { nth: 0, list: 4 }),
+    ),
+    ("set", Step::Beyond(Beyond::Set { name: 0, size: 9 })),
     ("idle", Step::Turn { ms: 150 }),
 ];
 

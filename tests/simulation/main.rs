@@ -6,6 +6,7 @@
 //! | `oracle` | the model: all that must survive, as a map, and its history |
 //! | `driver` | runs commands on an engine, on virtual time, and writes the history |
 //! | `workload` | what clients do: one script, and seeded chance |
+//! | `beyond` | what jobs have beyond plain jobs, and settings |
 //! | `alterations` | what is changed over the API, moves above all |
 //! | `crashes` | a crash at every file operation, and inside the recovery after it |
 //! | `defects` | crafted records, very many tubes, a disk full at any byte, too few descriptors |
@@ -32,6 +33,7 @@
 
 mod alterations;
 mod batches;
+mod beyond;
 mod bounds;
 mod budget;
 mod clocks;

@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::rc::Rc;
 
+use bsd::attributes::without_tube;
 use bsd::random::Random;
 use bsd::types::{Counters, JobId, Now, SECOND_NS, Ticket};
 
@@ -38,6 +39,10 @@ pub(super) struct Job {
     pub(super) placed: Placed,
     /// As the last change of the job recorded them.
     pub(super) counters: Counters,
+    /// The tube that it was put into.
+    pub(super) home: &'static str,
+    /// What it has beyond a plain job.
+    pub(super) attributes: Option<Vec<u8>>,
 }
 
 impl Job {
@@ -79,6 +84,14 @@ pub(super) enum Effect {
     },
     Pause(&'static str, Pause),
     Resume(&'static str),
+    /// The job, its list of attributes, and the tube in it.
+    Attributes {
+        id: u64,
+        list: Vec<u8>,
+        tube: Option<&'static str>,
+    },
+    /// The name of a setting, and its value.
+    Set(&'static str, Vec<u8>),
 }
 
 /// All that survives a restart.
@@ -89,6 +102,7 @@ pub(super) struct State {
     pub(super) issued: u64,
     burials: u64,
     pub(super) pauses: BTreeMap<&'static str, Pause>,
+    pub(super) settings: BTreeMap<&'static str, Vec<u8>>,
 }
 
 impl State {
@@ -134,13 +148,30 @@ impl State {
                 let placed = self.placed(*placed);
                 if let Some(mut job) = self.jobs.remove(id) {
                     (job.tube, job.placed, job.counters) = (tube, placed, *counters);
+                    job.home = tube;
+                    job.attributes = job.attributes.as_deref().map(without_tube);
                     self.issued = self.issued.max(*copy);
                     self.jobs.insert(*copy, job);
                 }
             }
             Effect::Pause(tube, pause) => drop(self.pauses.insert(tube, *pause)),
             Effect::Resume(tube) => drop(self.pauses.remove(tube)),
+            Effect::Attributes { id, list, tube } => self.attribute(*id, list, *tube),
+            Effect::Set(name, value) if value.is_empty() => drop(self.settings.remove(name)),
+            Effect::Set(name, value) => drop(self.settings.insert(name, value.clone())),
         }
+    }
+
+    /// A buried job comes last among the buried ones, also where it was.
+    fn attribute(&mut self, id: u64, list: &[u8], tube: Option<&'static str>) {
+        let Some(placed) = self.jobs.get(&id).map(|job| job.placed) else {
+            return;
+        };
+        let placed = self.placed(placed);
+        self.change(id, |job| {
+            (job.tube, job.placed) = (tube.unwrap_or(job.home), placed);
+            job.attributes = Some(list.to_vec());
+        });
     }
 
     /// Among buried jobs it comes last.
@@ -294,6 +325,13 @@ impl History {
         if pauses != seen.pauses {
             return Some(format!("pauses {pauses:?}, found {:?}", seen.pauses));
         }
+        let settings = state.settings.iter();
+        let settings: Vec<_> = settings.map(|(name, value)| (*name, value.len())).collect();
+        let found = seen.settings.iter();
+        let found: Vec<_> = found.map(|(name, value)| (&**name, value.len())).collect();
+        if settings != found {
+            return Some(format!("settings {settings:?}, found {found:?}"));
+        }
         (seen.next_id <= state.issued)
             .then(|| format!("id {} would be given out again", seen.next_id))
     }
@@ -310,6 +348,7 @@ pub(super) struct SeenJob {
     pub(super) body: Vec<u8>,
     pub(super) placed: Placed,
     pub(super) counters: Counters,
+    pub(super) attributes: Option<Vec<u8>>,
 }
 
 /// The durable state that an engine shows.
@@ -319,6 +358,7 @@ pub(super) struct Seen {
     pub(super) jobs: BTreeMap<u64, SeenJob>,
     pub(super) buried: BTreeMap<&'static str, Vec<u64>>,
     pub(super) pauses: BTreeMap<&'static str, Pause>,
+    pub(super) settings: BTreeMap<String, Vec<u8>>,
     pub(super) next_id: u64,
 }
 
@@ -354,6 +394,7 @@ impl SeenJob {
             .or_else(|| same("creation", &job.created, &self.created))
             .or_else(|| same("place", &placed, &self.placed))
             .or_else(|| same("counters", &counters, &found))
+            .or_else(|| same("attributes", &job.attributes, &self.attributes))
             .or_else(|| {
                 let (least, found) = (job.counters.reserves, self.counters.reserves);
                 between("reserves", least, found, happened.0)

@@ -13,6 +13,7 @@ use bsd::storage::{OpenError, SimFs, SyncPolicy};
 use bsd::types::Now;
 
 use super::alterations::among;
+use super::beyond;
 use super::driver::{Answer, Driver, Stop, after_restart, beginning};
 use super::oracle::{History, State};
 use super::workload::{Mood, random_steps};
@@ -21,6 +22,8 @@ use super::workload::{Mood, random_steps};
 const FOUND: &[u64] = &[60000157, 60005157];
 /// Seeds that did before anything was changed over the API: without that they do what they did.
 const WITHOUT_ALTERATIONS: &[u64] = &[2934, 11401, 17446, 22347];
+/// Seeds that did before jobs had attributes, and logs settings.
+const WITHOUT_BEYOND: &[u64] = FOUND;
 const RUNS: u64 = 2000;
 const LIVES: usize = 5;
 /// More commands than any run has.
@@ -87,12 +90,16 @@ fn run(seed: u64, commands_max: usize) -> Outcome {
     // Apart from the rest, so that seeds that found something do again what they did.
     let mut failing = Random::new(!seed);
     let mut altering = Random::new(seed.rotate_left(32) ^ 1);
+    let mut adding = Random::new(seed.rotate_left(32) ^ 2);
     println!("seed {seed}: {sync:?}, {mood:?}");
     for _ in 0..LIVES {
         let steps = 20 + random.below(300);
         let mut steps = random_steps(&mut random, mood, steps);
         if !WITHOUT_ALTERATIONS.contains(&seed) {
             steps = among(steps, &mut altering);
+            if !WITHOUT_BEYOND.contains(&seed) {
+                steps = beyond::among(steps, &mut adding);
+            }
         }
         steps.truncate(commands_max - commands);
         commands += steps.len();

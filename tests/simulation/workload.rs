@@ -3,6 +3,7 @@
 use bsd::random::Random;
 
 use super::alterations::Change;
+use super::beyond::Beyond;
 use super::driver::{Step, TUBES, WORKERS};
 
 /// The tendencies of a random workload.
@@ -126,6 +127,18 @@ pub(super) fn tour() -> Vec<Step> {
         },
         turn(150),
     ];
+    let beyond = Step::Beyond;
+    steps.extend([
+        beyond(Beyond::Put {
+            tube: 0,
+            delay: 0,
+            size: 90,
+            list: 1,
+        }),
+        beyond(Beyond::Attribute { nth: 0, list: 4 }),
+        beyond(Beyond::Set { name: 0, size: 40 }),
+        turn(0),
+    ]);
     let alter = |nth, change| Step::Alter { nth, change };
     let to = |tube| Change::Move { tube, kick: false };
     // Jobs that stay, among many that go: segments fill, die, and are rewritten.
@@ -151,6 +164,20 @@ pub(super) fn tour() -> Vec<Step> {
         }
         steps.extend([turn(120), Step::Delete { nth: 4 }, Step::Delete { nth: 5 }]);
         steps.extend([alter(round, to(round % 3)), alter(0, Change::Priority(3))]);
+        let (nth, list) = (round, round % 4);
+        steps.extend([
+            Step::Reserve { worker: 0 },
+            beyond(Beyond::Fail {
+                nth,
+                delay: 1,
+                list,
+            }),
+            beyond(Beyond::Attribute { nth, list }),
+            beyond(Beyond::Set {
+                name: round % 2,
+                size: [20, 0][round % 2],
+            }),
+        ]);
         match round {
             2 => steps.push(Step::Restart),
             4 => steps.push(Step::Pause {

@@ -1,6 +1,10 @@
 //! Random requests of clients to the leader: each is run only if the log has room for it and wants
 //! no quiet moment.
 
+use bsd::attributes::LIST_SIZE_MAX;
+use bsd::engine::NewJob;
+
+use super::super::beyond::{CLASS, LISTS, NAMES};
 use super::*;
 
 /// Requests.
@@ -98,8 +102,86 @@ impl Cluster {
             }
             92 => self.bury_many(),
             93..96 => self.alter(nth),
+            96 => self.put_with(tube, delay),
+            97 => self.attribute(nth),
+            98 => self.set(nth),
             _ => self.peek(nth),
         }
+    }
+
+    /// Whether a request that holds `size` bytes may be run now.
+    fn may_run(&mut self, size: usize) -> bool {
+        self.interfere();
+        !self.leader().wants_quiet() && self.leader().has_room_for(size)
+    }
+
+    /// What a request beside the commands said, which was begun when replies waited for `awaited`.
+    fn beside(&mut self, awaited: Ticket, done: Result<bool, StoreError>) -> Result<bool, Crashed> {
+        let is_done = self.sound(done)?;
+        if self.leader().after() > awaited {
+            self.new_acks.push(self.leader().after());
+        }
+        assert!(is_done || self.is_short, "there is room");
+        self.refused += u64::from(!is_done);
+        Ok(true)
+    }
+
+    fn put_with(&mut self, tube: &'static str, delay: u32) -> Result<bool, Crashed> {
+        let size = self.random.below(self.mood.size_max);
+        let list = self.random.pick(&LISTS);
+        if !self.may_run(size + LIST_SIZE_MAX) {
+            return Ok(false);
+        }
+        let id = self.leader().queue().next_id();
+        let body = body(id, size);
+        let job = NewJob {
+            tube,
+            pri: 700,
+            delay,
+            ttr: 2,
+            body: &body,
+        };
+        let (now, awaited) = (self.now, self.leader().after());
+        let put = self.lead().put_with(&job, &list, now);
+        if let Ok(Some(found)) = put {
+            assert_eq!(found, id);
+            self.bodies.insert(id.0, (id.0, size));
+        }
+        self.beside(awaited, put.map(|id| id.is_some()))
+    }
+
+    /// Any job gets other attributes; if it is reserved, it is released with them.
+    fn attribute(&mut self, nth: usize) -> Result<bool, Crashed> {
+        let Some(id) = self.nth_id(nth) else {
+            return Ok(true);
+        };
+        if !self.may_run(LIST_SIZE_MAX) {
+            return Ok(false);
+        }
+        let list = self.random.pick(&LISTS);
+        let (now, awaited) = (self.now, self.leader().after());
+        let is_reserved = self.reserved.iter().any(|(job, _)| *job == id);
+        let queue = self.leader().queue();
+        let release = queue.decide_release(JobId(id), 3, 1, now.mono);
+        let update = release.filter(|_| is_reserved);
+        let done = self
+            .lead()
+            .attribute(JobId(id), update.as_ref(), &list, now);
+        if let Ok(true) = done {
+            self.reserved.retain(|(job, _)| *job != id);
+        }
+        self.beside(awaited, done)
+    }
+
+    fn set(&mut self, nth: usize) -> Result<bool, Crashed> {
+        let size = self.random.pick(&[0, 9, 3000]);
+        if !self.may_run(size) {
+            return Ok(false);
+        }
+        let (now, awaited) = (self.now, self.leader().after());
+        let (name, value) = (NAMES[nth % NAMES.len()], vec![b'v'; size]);
+        let done = self.lead().set(CLASS, name, &value, now);
+        self.beside(awaited, done)
     }
 
     fn nth_id(&self, nth: usize) -> Option<u64> {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use bsd::engine::Engine;
 use bsd::types::{Counters, JobState, Now};
 
+use super::super::beyond::CLASS;
 use super::super::driver::TUBES;
 
 /// A job as a restart has to show it.
@@ -20,6 +21,7 @@ pub(super) struct Kept {
     until: Option<u64>,
     is_buried: bool,
     counters: Counters,
+    attributes: Option<Vec<u8>>,
 }
 
 /// State after an entry.
@@ -28,6 +30,7 @@ pub(super) struct State {
     pub(super) jobs: BTreeMap<u64, Kept>,
     buried: BTreeMap<&'static str, Vec<u64>>,
     pauses: BTreeMap<&'static str, (u64, u32)>,
+    settings: Vec<(String, Vec<u8>)>,
     kicks: usize,
     next_id: u64,
 }
@@ -50,6 +53,7 @@ impl State {
             },
             is_buried: job.state == JobState::Buried,
             counters: job.counters,
+            attributes: queue.attributes(job.id).map(<[u8]>::to_vec),
         };
         State {
             jobs: jobs.map(|job| (job.id.0, kept(&job))).collect(),
@@ -65,6 +69,10 @@ impl State {
                     let until = now.wall_ns + u64::try_from(stats.pause_left_ns).ok()?;
                     (stats.pause_left_ns > 0).then_some((*tube, (until, stats.pause)))
                 })
+                .collect(),
+            settings: engine
+                .settings(CLASS)
+                .map(|(name, value)| (name.to_owned(), value.to_vec()))
                 .collect(),
             kicks: engine.log().map_or(0, |log| log.kicks_under_way().len()),
             next_id,
@@ -112,6 +120,20 @@ impl State {
         };
         if on(self) != on(found) {
             return Some(format!("pauses {:?}, not {:?}", on(found), on(self)));
+        }
+        if self.settings != found.settings {
+            let names = |state: &State| -> Vec<String> {
+                state
+                    .settings
+                    .iter()
+                    .map(|(name, _)| name.clone())
+                    .collect()
+            };
+            return Some(format!(
+                "settings {:?}, not {:?}",
+                names(found),
+                names(self)
+            ));
         }
         if self.kicks != found.kicks {
             return Some(format!("{} kicks, not {}", found.kicks, self.kicks));
