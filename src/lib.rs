@@ -9,6 +9,8 @@
 //! |---|---|
 //! | [`types`] | the words that every layer shares: ids, times, positions, states |
 //! | [`attributes`] | what does a job have beyond a plain job? |
+//! | [`policy`] | what does a tube do of itself for its jobs? |
+//! | [`pattern`] | which names of tubes are meant? |
 //! | [`protocol`] | what do these bytes ask for, and which bytes answer? |
 //! | [`queue`] | which job is next, who waits for it, what is due when? |
 //! | [`storage`] | where are the bytes, when are they durable, what does a crash leave? |
@@ -62,6 +64,8 @@ mod error_class;
 pub mod histogram;
 pub mod human;
 mod library;
+pub mod pattern;
+pub mod policy;
 pub mod protocol;
 pub mod queue;
 pub mod random;

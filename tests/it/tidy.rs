@@ -26,6 +26,8 @@ const LAYERS: &[&[&str]] = &[
         "rlimit",
         "shortage",
     ],
+    &["pattern"],
+    &["policy"],
     &["protocol", "queue", "storage"],
     &["engine"],
     &["door"],

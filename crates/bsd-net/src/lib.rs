@@ -43,7 +43,7 @@ mod layers;
 mod lines;
 mod member;
 mod output;
-pub mod pattern;
+pub use bsd::pattern;
 mod peers;
 mod per_address;
 mod process;

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use bsd::UsageError;
-use bsd::types::{TUBE_NAME_MAX, is_tube_name_byte};
+use crate::UsageError;
+use crate::types::{TUBE_NAME_MAX, is_tube_name_byte};
 
 /// A tube's name, in which `*` stands for any text and `?` for any one character.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,6 +16,12 @@ impl fmt::Display for Pattern {
 }
 
 impl Pattern {
+    /// The pattern as it was written.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.0
+    }
+
     /// Parse it.
     ///
     /// # Errors
@@ -32,11 +38,13 @@ impl Pattern {
     }
 
     /// The name, if there is only one that matches.
+    #[must_use]
     pub fn name(&self) -> Option<&str> {
         (!self.0.contains(['*', '?'])).then_some(&*self.0)
     }
 
-    /// Takes no longer than the product of the lengths.
+    /// Whether it stands for this name. Takes no longer than the product of the lengths.
+    #[must_use]
     pub fn matches(&self, name: &str) -> bool {
         let (pattern, name) = (self.0.as_bytes(), name.as_bytes());
         let (mut at, mut of_name) = (0, 0);
