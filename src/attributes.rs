@@ -32,7 +32,7 @@ const FAILURES: u8 = 6;
 const REASON: u8 = 7;
 const TEXT: u8 = 8;
 const DEAD_LETTERED_FROM: u8 = 9;
-const DEAD_LETTERED_AT: u8 = 10;
+const COUNTED_SINCE: u8 = 10;
 
 /// The tags: each with its name, its bytes, and its meaning.
 pub const TAGS: [(u8, &str, &str, &str); 10] = [
@@ -92,10 +92,10 @@ pub const TAGS: [(u8, &str, &str, &str); 10] = [
         "the tube from which it came as a dead letter",
     ),
     (
-        DEAD_LETTERED_AT,
-        "dead_lettered_at",
+        COUNTED_SINCE,
+        "counted_since",
         "8",
-        "wall time of that, ns since 1970",
+        "wall time from which they are counted, and a dead letter's time to expire; ns since 1970",
     ),
 ];
 
@@ -145,7 +145,8 @@ pub enum Reason {
 }
 
 impl Reason {
-    const ALL: [Reason; 6] = [
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Reason; 6] = [
         Reason::Released,
         Reason::Ttr,
         Reason::Disconnected,
@@ -195,8 +196,9 @@ pub struct Attributes<'a> {
     pub text: Option<&'a [u8]>,
     /// The tube from which it came as a dead letter.
     pub dead_lettered_from: Option<&'a str>,
-    /// When that was: wall time, nanoseconds since 1970.
-    pub dead_lettered_at_wall_ns: Option<u64>,
+    /// When they began to be counted, and when it became a dead letter: wall time, nanoseconds since
+    /// 1970.
+    pub counted_since_wall_ns: Option<u64>,
 }
 
 impl<'a> Attributes<'a> {
@@ -226,7 +228,7 @@ impl<'a> Attributes<'a> {
             REASON => self.reason = Some(*Reason::ALL.get(one(bytes)?)?),
             TEXT if bytes.len() <= TEXT_SIZE_MAX => self.text = Some(bytes),
             DEAD_LETTERED_FROM => self.dead_lettered_from = Some(tube(bytes)?),
-            DEAD_LETTERED_AT => self.dead_lettered_at_wall_ns = Some(time(bytes)?),
+            COUNTED_SINCE => self.counted_since_wall_ns = Some(time(bytes)?),
             _ => return None,
         }
         Some(())
@@ -260,8 +262,8 @@ impl<'a> Attributes<'a> {
         );
         push(TEXT, self.text);
         push(DEAD_LETTERED_FROM, word(self.dead_lettered_from));
-        let time = self.dead_lettered_at_wall_ns.map(u64::to_le_bytes);
-        push(DEAD_LETTERED_AT, time.as_ref().map(|it| &it[..]));
+        let time = self.counted_since_wall_ns.map(u64::to_le_bytes);
+        push(COUNTED_SINCE, time.as_ref().map(|it| &it[..]));
         let is_one = Attributes::decode(&list).is_some_and(|found| found == *self);
         is_one.then_some(list)
     }
@@ -274,7 +276,7 @@ impl<'a> Attributes<'a> {
             0 => 0,
             time => time.saturating_add_signed(ahead_ns.saturating_neg()).max(1),
         };
-        self.dead_lettered_at_wall_ns = self.dead_lettered_at_wall_ns.map(moved);
+        self.counted_since_wall_ns = self.counted_since_wall_ns.map(moved);
         self
     }
 }
@@ -361,7 +363,7 @@ mod tests {
         reason: Some(Reason::Failed),
         text: Some(b"\xff no such host"),
         dead_lettered_from: Some("mail"),
-        dead_lettered_at_wall_ns: Some(5),
+        counted_since_wall_ns: Some(5),
     };
 
     #[test]
@@ -439,7 +441,7 @@ mod tests {
             &[REASON, 1, 0, 6],
             &[FAILURES, 3, 0, 1, 1, 1],
             &[COUNTED_FROM, 1, 0, 1],
-            &[DEAD_LETTERED_AT, 4, 0, 1, 1, 1, 1],
+            &[COUNTED_SINCE, 4, 0, 1, 1, 1, 1],
             &[TEXT, 0, 0, TEXT, 0, 0],
             &[TEXT, 0, 0, UNIQUE, 1, 0, 1],
             &[TEXT, 255, 255],
@@ -463,13 +465,13 @@ mod tests {
     #[test]
     fn times_of_another_clock_are_moved_and_none_becomes_none() {
         let moved = ALL.with_clock_behind(7);
-        assert_eq!(moved.dead_lettered_at_wall_ns, Some(1));
+        assert_eq!(moved.counted_since_wall_ns, Some(1));
         assert_eq!(moved.key, ALL.key);
         let later = Attributes {
-            dead_lettered_at_wall_ns: Some(u64::MAX),
+            counted_since_wall_ns: Some(u64::MAX),
             ..ALL
         };
         let moved = later.with_clock_behind(7);
-        assert_eq!(moved.dead_lettered_at_wall_ns, Some(u64::MAX - 7));
+        assert_eq!(moved.counted_since_wall_ns, Some(u64::MAX - 7));
     }
 }

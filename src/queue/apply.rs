@@ -171,6 +171,7 @@ impl Queue {
             self.attach(job, JobState::Delayed);
         }
         self.tubes[tube].total_jobs += 1;
+        self.tubes[tube].body_bytes += u64::from(body_size);
         self.total_jobs += 1;
         let put = Happened::Put {
             pri,
@@ -240,6 +241,7 @@ impl Queue {
         self.move_jobs_down();
         let tube = &mut self.tubes[job.tube];
         tube.deletes += 1;
+        tube.body_bytes -= u64::from(job.body_size);
         let dims = RecordDims {
             tube_len,
             body_size: job.body_size,
@@ -328,6 +330,7 @@ impl Queue {
             JobState::Ready => {
                 holder.ready.insert(key);
                 let is_first = holder.count_ready(created);
+                holder.note_ready(created);
                 self.ready_seconds += usize::from(is_first);
                 self.jobs.trim(job);
             }

@@ -91,6 +91,9 @@ impl Queue {
             self.note_job(job, Happened::Move { to, copy }, now);
         }
         let to = self.tubes.find_or_create(name);
+        let body_size = u64::from(self.jobs[job].body_size);
+        self.tubes[from].body_bytes -= body_size;
+        self.tubes[to].body_bytes += body_size;
         if state == JobState::Reserved {
             // It stays with its client, whatever tube it is in.
             let pri = self.jobs[job].pri;

@@ -48,6 +48,8 @@ mod model;
 #[cfg(test)]
 mod model_runs;
 mod order;
+mod policed;
+mod policies;
 mod reservations;
 mod sessions;
 mod slab;
@@ -64,6 +66,7 @@ mod wide;
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
 
 pub use self::apply::{Applied, ApplyError, RecordDims};
 pub use self::client::{Terms, WaitEnd};
@@ -72,6 +75,7 @@ pub use self::departed::TubeTotals;
 pub(crate) use self::events::EVENTS_MAX;
 pub use self::events::{Event, Happened};
 pub use self::listing::{ClientView, Lost, Mark};
+pub use self::policed::TubeFailures;
 pub use self::stats::{QueueStats, TubeStats};
 pub use self::tube::DEFAULT_TUBE;
 pub use self::tube_list::TubeList;
@@ -84,6 +88,7 @@ use self::job::{DueKey, Durable, Jobs, ReadyKey};
 use self::order::Order;
 use self::slab::Slab;
 use self::tube::{SECOND_SIZE, Tubes};
+use crate::attributes::Reason;
 use crate::histogram::{Histogram, LONG, Reading};
 use crate::types::{Change, ClientId, Counters, JobCounts, JobId, JobState, Place, Time};
 
@@ -119,6 +124,12 @@ pub struct Queue {
     /// Entries of all watch lists together.
     watches: usize,
     lapsed: VecDeque<LapsedPause>,
+    /// Keeps the tubes that have a policy of their own.
+    policy_pins: BTreeMap<Box<str>, TubeRef>,
+    /// Deliveries that have ended by themselves, and why.
+    failed: VecDeque<(JobId, Reason)>,
+    /// Tubes whose ready jobs are to be looked through.
+    sweeps: VecDeque<TubeRef>,
     next_id: u64,
     next_ticket: u64,
     is_replaying: bool,
@@ -200,6 +211,9 @@ impl Queue {
             search_len: wide::SEARCH_LEN,
             watches: 0,
             lapsed: VecDeque::new(),
+            policy_pins: BTreeMap::new(),
+            failed: VecDeque::new(),
+            sweeps: VecDeque::new(),
             next_id: 1,
             next_ticket: 1,
             is_replaying: true,
@@ -226,6 +240,9 @@ impl Queue {
         self.total_jobs = 0;
         for tube in self.tubes.handles().collect::<Vec<_>>() {
             self.tubes[tube].forget_totals();
+            if !self.tubes.policies.is_empty() {
+                self.begin_policy(tube, now);
+            }
             if !self.tubes[tube].is_paused(now) {
                 self.end_pause(tube, now);
             }
@@ -410,16 +427,30 @@ impl Queue {
         delay: u32,
         now: Time,
     ) -> Option<Change<'static>> {
+        let delay = Duration::from_secs(delay.into());
+        self.decide_again(id, (pri, delay), true, now)
+    }
+
+    /// The change that makes a job ready with this priority, after a delay from `now`; `None` if it does
+    /// not exist. `is_release`: it counts as a release.
+    #[must_use]
+    pub fn decide_again(
+        &self,
+        id: JobId,
+        (pri, delay): (u32, Duration),
+        is_release: bool,
+        now: Time,
+    ) -> Option<Change<'static>> {
         self.decide(id, |job| {
-            job.state = if delay == 0 {
-                JobState::Ready
-            } else {
-                JobState::Delayed
+            job.state = match delay.is_zero() {
+                true => JobState::Ready,
+                false => JobState::Delayed,
             };
             job.pri = pri;
-            job.delay = delay;
-            job.deadline = now.plus_seconds(delay);
-            job.counters.releases = job.counters.releases.saturating_add(1);
+            job.delay = seconds_of(delay);
+            job.deadline = now.plus(delay);
+            let releases = &mut job.counters.releases;
+            *releases = releases.saturating_add(is_release.into());
         })
     }
 
@@ -498,6 +529,12 @@ impl Queue {
     pub fn dirty_count(&self) -> u64 {
         self.jobs.dirty_count()
     }
+}
+
+/// Rounded up.
+fn seconds_of(delay: Duration) -> u32 {
+    let seconds = delay.as_secs() + u64::from(delay.subsec_nanos() > 0);
+    u32::try_from(seconds).unwrap_or(u32::MAX)
 }
 
 /// True for the states from which `kick` and `reserve-job` take a job.

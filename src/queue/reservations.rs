@@ -8,6 +8,7 @@ use super::events::Happened;
 use super::handle::{ClientHandle, JobHandle, TubeHandle};
 use super::job::JobExtra;
 use super::order::BATCH_LEN;
+use crate::attributes::Reason;
 use crate::types::{ClientId, JobId, JobState, Time};
 
 /// Requests of clients.
@@ -46,6 +47,7 @@ impl Queue {
         extra.reserver = Some(client);
         self.jobs.mark_dirty(job);
         self.attach(job, JobState::Reserved);
+        self.tubes[tube].note_reserve(now);
         self.note_job(job, Happened::Reserve, now);
         self.reindex_or_remove(tube, now);
     }
@@ -99,7 +101,7 @@ impl Queue {
             return false;
         };
         self.note_job(job, Happened::Return, now);
-        self.return_to_ready(job, now);
+        self.fail(job, Reason::Disconnected, now);
         true
     }
 
@@ -167,7 +169,7 @@ impl Queue {
         if let Some((_, job)) = first {
             let job = self.jobs.expect(job);
             self.note_job(job, Happened::Return, now);
-            self.return_to_ready(job, now);
+            self.fail(job, Reason::Disconnected, now);
         }
         first.is_some()
     }
@@ -182,7 +184,7 @@ impl Queue {
         self.timeouts += 1;
         self.jobs.mark_dirty(job);
         self.note_job(job, Happened::TimeOut, now);
-        self.return_to_ready(job, now);
+        self.fail(job, Reason::Ttr, now);
     }
 }
 

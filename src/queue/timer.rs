@@ -101,9 +101,16 @@ impl Queue {
         tube.into_iter().chain(client).min_by_key(|(due, _)| *due)
     }
 
-    /// Makes the tube's first delayed job ready or ends its pause, whichever was due first.
+    /// Makes the tube's first delayed job ready, ends its pause, or does what its policy has due,
+    /// whichever was due first.
     fn tick_tube(&mut self, tube: TubeHandle, now: Time) {
         let pause = self.tubes[tube].pause.as_ref().map(|pause| pause.until);
+        let policed = self.tubes[tube].policed.as_ref();
+        if let Some(due) = policed.and_then(|policed| policed.due())
+            && self.tubes[tube].due() == Some(due)
+        {
+            return self.tick_policy(tube, now);
+        }
         match self.tubes[tube].delayed.first() {
             Some((deadline, job)) if pause.is_none_or(|until| deadline < until) => {
                 self.return_to_ready(self.jobs.expect(job), now);

@@ -12,8 +12,10 @@ use super::departed::{Departed, TubeTotals};
 use super::handle::{OfTube, TubeHandle};
 use super::job::{DueKey, List, ReadyKey};
 use super::order::Order;
+use super::policed::{Policed, TubeFailures};
 use super::slab::Slab;
 use super::tube_list::{Listed, TubeList};
+use crate::policy::Policies;
 use crate::types::{ClientId, JobCounts, Place, SECOND_NS, Time};
 
 /// An upper bound for what a second costs in which a ready job was put, bytes.
@@ -40,6 +42,12 @@ pub(super) struct Tube {
     pub(super) total_jobs: u64,
     pub(super) deletes: u64,
     pub(super) pauses: u64,
+    /// Bytes of the bodies of its jobs.
+    pub(super) body_bytes: u64,
+    /// Its policy, if it has one.
+    pub(super) policed: Option<Box<Policed>>,
+    /// Failures, once there were any.
+    pub(super) failures: Option<Box<TubeFailures>>,
     /// Totals of earlier tubes of this name.
     pub(super) before: TubeTotals,
     pub(super) using: u32,
@@ -97,6 +105,9 @@ impl Tube {
             total_jobs: 0,
             deletes: 0,
             pauses: 0,
+            body_bytes: 0,
+            policed: None,
+            failures: None,
             before: TubeTotals::default(),
             using: 0,
             watching: 0,
@@ -162,19 +173,25 @@ impl Tube {
             || self.watching > 0
             || self.pins > 0
             || self.pause.as_ref().is_some_and(|pause| pause.holds)
+            || self
+                .policed
+                .as_ref()
+                .is_some_and(|policed| policed.is_needed())
     }
 
-    /// The time of the next timed event: a delayed job becomes due, or the pause ends.
+    /// The time of the next timed event: a delayed job becomes due, the pause ends, or the policy has
+    /// something to do.
     pub(super) fn due(&self) -> Option<Time> {
         let delayed = self.delayed.first().map(|(deadline, _)| deadline);
         let pause = self.pause.as_ref().map(|pause| pause.until);
-        delayed.into_iter().chain(pause).min()
+        let policy = self.policed.as_ref().and_then(|policed| policed.due());
+        delayed.into_iter().chain(pause).chain(policy).min()
     }
 
     /// The key of the job that the longest-waiting client would get.
     pub(super) fn match_key(&self) -> Option<ReadyKey> {
         let is_wide = self.wide.as_ref().is_some_and(|wide| wide.waiter.is_some());
-        if self.pause.is_some() || (self.waiters.is_empty() && !is_wide) {
+        if (self.waiters.is_empty() && !is_wide) || self.is_closed_still() {
             return None;
         }
         self.ready.first()
@@ -196,6 +213,7 @@ pub(super) struct Tubes {
     last: Option<TubeHandle>,
     pub(super) list: TubeList,
     pub(super) departed: Departed,
+    pub(super) policies: Policies,
     /// The number of tubes without jobs, and the bytes of their names.
     vacant: usize,
     vacant_name_bytes: usize,
@@ -210,6 +228,7 @@ impl Tubes {
             last: None,
             list: TubeList::default(),
             departed: Departed::default(),
+            policies: Policies::default(),
             vacant: 0,
             vacant_name_bytes: 0,
         }
@@ -262,6 +281,12 @@ impl Tubes {
         let name = Arc::<str>::from(name);
         let mut tube = Tube::new(name.clone(), hash, self.list.len());
         tube.before = self.departed.take(&name);
+        if !self.policies.is_empty() {
+            tube.policed = self
+                .policies
+                .of(&name)
+                .map(|(_, policy)| Policed::new(policy.clone()));
+        }
         self.vacant += 1;
         self.vacant_name_bytes += name.len();
         let tube = self.slab.insert(tube);

@@ -20,6 +20,12 @@ use crate::types::{JobCounts, JobId, Place, Time};
 #[must_use = "a pin that is dropped keeps its tube for ever"]
 pub struct TubeRef(TubeHandle);
 
+impl TubeRef {
+    pub(super) fn handle(&self) -> TubeHandle {
+        self.0
+    }
+}
+
 /// A pause that is over. Its record is garbage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LapsedPause {

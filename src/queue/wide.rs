@@ -35,10 +35,10 @@ pub(super) const SEARCH_LEN: usize = 2048;
 /// Finding a job at once.
 impl Queue {
     /// The job that a reserve of this client gets: the smallest (priority, id) of the tubes that it
-    /// watches and that are not paused. Do not call it for a client for which [`Queue::takes_long`]
+    /// watches and that are not closed. Do not call it for a client for which [`Queue::takes_long`]
     /// is true.
     pub fn best_ready(&mut self, id: ClientId, now: Time) -> Option<JobId> {
-        self.first_stocked(id, |tube| !tube.is_paused(now))
+        self.first_stocked(id, |tube| !tube.is_closed(now))
             .map(ReadyKey::id)
     }
 
@@ -144,7 +144,7 @@ impl Queue {
             };
             self.visit(1);
             searched = Searched::UpTo(*key);
-            if wide.places.contains_key(tube) && self.tubes[*tube].pause.is_none() {
+            if wide.places.contains_key(tube) && !self.tubes[*tube].is_closed_still() {
                 found = Some(*tube);
                 break;
             }
@@ -235,7 +235,7 @@ impl Queue {
     /// Updates the state of a tube that wide clients watch.
     pub(super) fn reindex_widely(&mut self, handle: TubeHandle) {
         let tube = &mut self.tubes[handle];
-        let (first, is_paused) = (tube.ready.first(), tube.pause.is_some());
+        let (first, is_closed) = (tube.ready.first(), tube.is_closed_still());
         let Some(wide) = &mut tube.wide else { return };
         let stocked = first.map(|key| (key, handle));
         if wide.stocked != stocked {
@@ -244,7 +244,7 @@ impl Queue {
             }
             self.stocked.extend(stocked);
         }
-        if let Some(key) = first.filter(|_| !is_paused) {
+        if let Some(key) = first.filter(|_| !is_closed) {
             self.find_wide_waiter(handle, key);
         }
     }

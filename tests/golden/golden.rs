@@ -343,7 +343,7 @@ const OF_A_KEY: Attributes<'static> = Attributes {
     reason: None,
     text: None,
     dead_lettered_from: None,
-    dead_lettered_at_wall_ns: None,
+    counted_since_wall_ns: None,
 };
 const OF_A_DEAD_LETTER: Attributes<'static> = Attributes {
     key: None,
@@ -355,7 +355,7 @@ const OF_A_DEAD_LETTER: Attributes<'static> = Attributes {
     reason: Some(Reason::Failed),
     text: Some(b"no such host\xff"),
     dead_lettered_from: Some("mail"),
-    dead_lettered_at_wall_ns: Some(WALL_NS),
+    counted_since_wall_ns: Some(WALL_NS),
 };
 
 /// A bit of everything, jobs with every attribute, one that is a plain job again, settings of each

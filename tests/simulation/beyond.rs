@@ -63,7 +63,7 @@ pub(super) const LISTS: [Attributes<'static>; 6] = [
         failures: Some(0),
         reason: Some(Reason::Expired),
         dead_lettered_from: Some(TUBES[0]),
-        dead_lettered_at_wall_ns: Some(1_700_000_000_000_000_000),
+        counted_since_wall_ns: Some(1_700_000_000_000_000_000),
         ..NONE
     },
     Attributes {
@@ -81,12 +81,12 @@ const NONE: Attributes<'static> = Attributes {
     reason: None,
     text: None,
     dead_lettered_from: None,
-    dead_lettered_at_wall_ns: None,
+    counted_since_wall_ns: None,
 };
 
 /// The names of settings, all of one class.
 pub(super) const NAMES: [&str; 3] = ["mail", "mail-*", "\u{e4} name with spaces"];
-pub(super) const CLASS: SettingClass = SettingClass::Policy;
+pub(super) const CLASS: SettingClass = SettingClass::Schedule;
 
 impl Beyond {
     fn any(random: &mut Random) -> Beyond {

@@ -260,7 +260,7 @@ fn random_list(random: &mut Random, name: &str, text: &[u8]) -> Vec<u8> {
         failures: has(3).then(|| number(random) as u32),
         text: has(4).then_some(text),
         dead_lettered_from: has(5).then_some(name),
-        dead_lettered_at_wall_ns: has(6).then(|| number(random)),
+        counted_since_wall_ns: has(6).then(|| number(random)),
         counted_from: has(7).then(|| number(random) as u32),
         ..Attributes::default()
     };

@@ -63,7 +63,7 @@ pub fn attributes_in_words(list: &[u8], say: &dyn Fn(u64) -> String) -> String {
             .dead_lettered_from
             .map(|tube| format!("dead letter from {tube}")),
         found
-            .dead_lettered_at_wall_ns
+            .counted_since_wall_ns
             .map(|at| format!("since {}", say(at))),
     ];
     told.into_iter().flatten().collect::<Vec<_>>().join(", ")
@@ -151,7 +151,7 @@ mod tests {
             reason: Some(Reason::Failed),
             text: Some(b"no\nhost"),
             dead_lettered_from: Some("mail"),
-            dead_lettered_at_wall_ns: Some(7),
+            counted_since_wall_ns: Some(7),
             ..Attributes::default()
         };
         let event = Event::Attributes(attributes.encode().unwrap());

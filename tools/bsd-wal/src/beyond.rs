@@ -39,7 +39,7 @@ pub(crate) struct AttributesObject {
     #[serde(skip_serializing_if = "Option::is_none")]
     dead_lettered_from: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    dead_lettered_at: Option<String>,
+    counted_since: Option<String>,
 }
 
 impl AttributesObject {
@@ -67,7 +67,7 @@ impl AttributesObject {
             text,
             text_base64,
             dead_lettered_from: owned(found.dead_lettered_from),
-            dead_lettered_at: found.dead_lettered_at_wall_ns.map(timestamp),
+            counted_since: found.counted_since_wall_ns.map(timestamp),
         }
     }
 
@@ -88,7 +88,7 @@ impl AttributesObject {
             reason: word(&self.reason, Reason::parse, "reason")?,
             text: text.as_deref(),
             dead_lettered_from: self.dead_lettered_from.as_deref(),
-            dead_lettered_at_wall_ns: time(&self.dead_lettered_at)?,
+            counted_since_wall_ns: time(&self.counted_since)?,
         };
         attributes.encode().ok_or_else(|| {
             "an attribute of the job is longer than it can be, or has characters that no tube's name \
@@ -190,7 +190,7 @@ mod tests {
                 reason: Some(Reason::Disconnected),
                 text: Some(text),
                 dead_lettered_from: Some("mail"),
-                dead_lettered_at_wall_ns: Some(1_800_000_000_123_456_789),
+                counted_since_wall_ns: Some(1_800_000_000_123_456_789),
             };
             let list = list.encode().expect("attributes");
             let text = serde_json::to_string(&AttributesObject::of(&list)).expect("JSON");
