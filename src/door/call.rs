@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use crate::attributes::TEXT_SIZE_MAX;
 use crate::protocol::{BATCH_MAX, Command, JobPage, PutWith, Reply};
 use crate::storage::StoreError;
 use crate::types::{JobId, is_tube_name};
@@ -189,11 +190,12 @@ pub(crate) fn put_at(
 /// Check what the decoder of the protocol would refuse.
 pub(super) fn check(command: &Command<'_>, job_size_max: u32) -> Result<(), JobError> {
     let size = body_size(command);
-    if size > job_size_max as usize {
-        return Err(JobError::TooBig {
-            size,
-            size_max: job_size_max,
-        });
+    let size_max = match command {
+        Command::Fail { .. } | Command::BuryWithReason { .. } => TEXT_SIZE_MAX as u32,
+        _ => job_size_max,
+    };
+    if size > size_max as usize {
+        return Err(JobError::TooBig { size, size_max });
     }
     let count = match command {
         Command::Batch { ids, .. } => ids.len(),
@@ -217,6 +219,7 @@ fn body_size(command: &Command<'_>) -> usize {
     match command {
         Command::Put { body, .. } => body.len(),
         Command::PutWith(put) => put.body.len(),
+        Command::Fail { text, .. } | Command::BuryWithReason { text, .. } => text.len(),
         _ => 0,
     }
 }
@@ -247,6 +250,8 @@ pub enum Answer {
     NoJob,
     /// The tube that this session uses.
     Using(Box<str>),
+    /// The tube in which a job is ready that has failed too often.
+    DeadLettered(Box<str>),
     /// A number.
     Count(u64),
     /// A document, in YAML.
@@ -295,7 +300,10 @@ impl Answer {
             | Reply::Buried
             | Reply::Touched
             | Reply::Paused
-            | Reply::Aborted => Ok(Answer::Done),
+            | Reply::Aborted
+            | Reply::Moved
+            | Reply::PolicySet => Ok(Answer::Done),
+            Reply::DeadLettered(tube) => Ok(Answer::DeadLettered(tube.into())),
             Reply::Refused(refusal) => unreachable!("nothing was decoded: {refusal:?}"),
             Reply::Authenticated | Reply::NotAuthorized => {
                 unreachable!("the server answers these itself, and only to its connections")

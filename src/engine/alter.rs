@@ -11,7 +11,6 @@ use std::sync::Arc;
 
 use super::outcome::{Handed, Logged};
 use super::{Engine, ReplySink};
-use crate::attributes::without_tube;
 use crate::protocol::Op;
 use crate::queue::JobView;
 use crate::storage::{AppendError, NO_KICK, Purpose, StoreError};
@@ -40,6 +39,9 @@ pub enum JobAction {
         /// A delayed or buried job is kicked: it is ready there. Otherwise it keeps its state.
         kick: bool,
     },
+    /// A dead letter goes back to the tube that it came from, ready, and its deliveries are counted from
+    /// now on. A job that was set aside in its own tube is ready there, as after a kick.
+    Redrive,
     /// It is taken from the client that has reserved it, and ready again, with the priority that it
     /// has and without a record. What the client does with it then is answered as after its time.
     TakeBack,
@@ -56,6 +58,7 @@ impl JobAction {
             JobAction::Delay(_) => "delay",
             JobAction::Priority(_) => "priority",
             JobAction::Move { .. } => "move",
+            JobAction::Redrive => "redrive",
             JobAction::TakeBack => "release",
         }
     }
@@ -128,6 +131,7 @@ impl Engine {
             JobAction::Move { tube, kick } => {
                 return self.move_job(id, (tube, *kick), now, sink);
             }
+            JobAction::Redrive => return self.redrive(id, now, sink),
             JobAction::Kick => {
                 self.count(Op::KickJob);
                 self.queue.decide_kick(id)
@@ -139,13 +143,37 @@ impl Engine {
         let Some(change) = change else {
             unreachable!("job {id} exists and is not reserved")
         };
-        if let Logged::Full = self.update(&change, Purpose::Update, now)? {
+        let logged = match action {
+            JobAction::Kick => self.log_kick(&change, id, NO_KICK, now)?,
+            JobAction::Bury if self.has_deliveries(id) => {
+                let pri = self.queue.job(id).map_or(0, |job| job.pri);
+                self.bury_with(id, pri, None, now)?
+            }
+            _ => self.update(&change, Purpose::Update, now)?,
+        };
+        if let Logged::Full = logged {
             return Ok(Altered::NoRoom);
         }
         if *action == JobAction::Kick {
             self.serve_waiting(SERVED, now, sink)?;
         }
         Ok(Altered::Done(id))
+    }
+
+    fn redrive(
+        &mut self,
+        id: JobId,
+        now: Now,
+        sink: &mut dyn ReplySink,
+    ) -> Result<Altered, StoreError> {
+        let Some(logged) = self.send_back(id, now)? else {
+            return Ok(Altered::Same);
+        };
+        self.serve_waiting(SERVED, now, sink)?;
+        Ok(match logged {
+            Logged::Done => Altered::Done(id),
+            Logged::Full => Altered::NoRoom,
+        })
     }
 
     fn delete_job(&mut self, id: JobId, now: Now) -> Result<Altered, StoreError> {
@@ -217,7 +245,7 @@ impl Engine {
             job.state = JobState::Ready;
             job.counters.kicks = job.counters.kicks.saturating_add(1);
         }
-        let list = self.queue.attributes(id).map(without_tube);
+        let list = self.list_of_copy(id, tube, now);
         let mut logged = vec![put_of_copy(&job, copy, tube)];
         logged.extend(
             list.as_deref()
@@ -371,6 +399,17 @@ mod tests {
             engine.commit(NOW).unwrap();
         }
         fs
+    }
+
+    #[test]
+    fn a_plain_job_that_is_sent_back_stays_plain() {
+        let mut engine = open(&filled()).unwrap();
+        let mut redrive = |id| engine.alter(id, &JobAction::Redrive, NOW, &mut Nowhere);
+        assert_eq!(redrive(JobId(1)).unwrap(), Altered::Same, "it is ready");
+        assert_eq!(redrive(JobId(2)).unwrap(), Altered::Done(JobId(2)));
+        let job = engine.queue().job(JobId(2)).unwrap();
+        assert_eq!((job.state, job.counters.kicks), (JobState::Ready, 1));
+        assert_eq!(engine.queue().attributes(JobId(2)), None);
     }
 
     /// Move all of them, three at a commit.

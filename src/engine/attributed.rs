@@ -88,7 +88,10 @@ impl Engine {
         }
         let is_of_it = |it: &Change<'_>| matches!(it, Change::Update { id: of, .. } if *of == id);
         assert!(update.is_none_or(is_of_it), "an update of job {id}");
-        let logged = self.log_attributes_with(update, (id, &list), now);
+        let logged = match update {
+            Some(update) => self.log_with_list(update, (id, &list), NO_KICK, now),
+            None => self.log_list_alone(&Change::Attributes { id, list: &list }, now),
+        };
         self.is_busy = true;
         Ok(matches!(self.note_failure(logged)?, Logged::Done))
     }
@@ -122,24 +125,33 @@ impl Engine {
         Ok(logged)
     }
 
-    fn log_attributes_with(
+    pub(super) fn log_list_alone(
         &mut self,
-        update: Option<&Change<'_>>,
+        attributes: &Change<'_>,
+        now: Now,
+    ) -> Result<Logged, StoreError> {
+        self.make_way(Purpose::Update, now)?;
+        self.log_attributes(attributes, now)
+    }
+
+    /// Log and apply an update, which belongs to the kick under way of this number, and what the job has
+    /// from then on: both or neither.
+    pub(super) fn log_with_list(
+        &mut self,
+        update: &Change<'_>,
         (id, list): (JobId, &[u8]),
+        kick: u16,
         now: Now,
     ) -> Result<Logged, StoreError> {
         let attributes = Change::Attributes { id, list };
         self.make_way(Purpose::Update, now)?;
-        let Some(update) = update else {
-            return self.log_attributes(&attributes, now);
-        };
         let both = [*update, attributes];
         match self.store.join_for(&both, &[], Purpose::Update, now) {
             Ok(()) => {}
             Err(AppendError::NoRoom(_)) => return Ok(Logged::Full),
             Err(AppendError::Failed(error)) => return Err(error),
         }
-        let logged = self.log_update(update, NO_KICK, Purpose::Update, now)?;
+        let logged = self.log_update(update, kick, Purpose::Update, now)?;
         if let Logged::Done = logged {
             self.log_joined(&attributes, now)?;
         }
@@ -298,7 +310,13 @@ mod tests {
         engine.commit(NOW).unwrap();
         let engine = open(&disk.crash_image(Crash::DropUnsynced));
         assert_eq!(list(&engine, id), None);
-        assert_eq!(list(&engine, copy), failed(3, b"why").encode());
+        let kept = Attributes {
+            counted_from: Some(0),
+            counted_since_wall_ns: Some(NOW.wall_ns),
+            failures: None,
+            ..failed(3, b"why")
+        };
+        assert_eq!(list(&engine, copy), kept.encode());
         assert_eq!(engine.queue().job(copy).unwrap().tube, "mail");
     }
 

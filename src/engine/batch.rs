@@ -9,11 +9,14 @@
 //! that are reserved are in the reply.
 
 use super::commands::Turn;
+use super::failing::Failure;
 use super::large::is_in_pieces;
 use super::outcome::{Handed, Logged};
 use super::{Engine, Flow, ReplySink};
+use crate::attributes::Reason;
 use crate::protocol::{BatchJob, Batched, OnEach, Reply};
 use crate::queue::Queue;
+use crate::storage::format::{delete, update};
 use crate::storage::{AppendError, NO_KICK, Purpose, StoreError};
 use crate::types::{ClientId, JobId, Now};
 
@@ -56,13 +59,21 @@ impl Turn<'_> {
             OnEach::Touch => return Ok(Logged::Done),
             OnEach::Release { .. } => Purpose::Update,
         };
-        let count = ids.iter().filter(|id| self.may_do(on_each, **id)).count();
-        if count == 0 {
+        let ids: Vec<JobId> = (ids.iter().copied())
+            .filter(|id| self.may_do(on_each, *id))
+            .collect();
+        if ids.is_empty() {
             return Ok(Logged::Done);
         }
         let (engine, now) = (&mut *self.engine, self.now);
         engine.make_way(purpose, now)?;
-        match engine.store.join_many(count, purpose, now) {
+        let sizes = ids.iter().map(|id| match on_each {
+            OnEach::Delete => delete::SIZE,
+            _ if !engine.acts_on_failures(*id) => update::SIZE,
+            _ => engine.failure_size(&released(on_each, *id), now),
+        });
+        let size = sizes.sum();
+        match engine.store.join_size(size, purpose, now) {
             Ok(()) => Ok(Logged::Done),
             Err(AppendError::NoRoom(_)) => Ok(Logged::Full),
             Err(AppendError::Failed(error)) => Err(error),
@@ -85,6 +96,9 @@ impl Turn<'_> {
         let logged = match on_each {
             OnEach::Touch => return Ok(engine.queue.touch(self.client, id, now.mono)),
             OnEach::Delete => engine.log_delete(id, now)?,
+            OnEach::Release { .. } if engine.acts_on_failures(id) => {
+                engine.fail_in_frame(&released(on_each, id), now)?
+            }
             OnEach::Release { pri, delay } => {
                 let Some(change) = engine.queue.decide_release(id, pri, delay, now.mono) else {
                     unreachable!("job {id} is reserved and does not exist")
@@ -98,6 +112,20 @@ impl Turn<'_> {
             "room was made for the records of a batch, job {id} among them"
         );
         Ok(true)
+    }
+}
+
+/// A job of a batch is released.
+fn released(on_each: OnEach, id: JobId) -> Failure<'static> {
+    let wish = match on_each {
+        OnEach::Release { pri, delay } => Some((pri, delay)),
+        _ => None,
+    };
+    Failure {
+        id,
+        reason: Reason::Released,
+        wish,
+        text: None,
     }
 }
 
@@ -176,6 +204,9 @@ impl Engine {
             return None;
         }
         let id = self.queue.best_ready(client, now.mono)?;
+        if self.is_over(id, now).is_some() {
+            return None;
+        }
         let (_, dims) = self.queue.put_record(id)?;
         let size = dims.body_size as usize;
         (size <= left && !is_in_pieces(client, size, sink)).then_some(id)
@@ -198,7 +229,7 @@ impl Engine {
             Err(error) => return self.not_read(id, &error, now),
         }
         gathered.jobs.push((id, gathered.bodies.len()));
-        self.note_reserved(client, id, now);
+        self.note_reserved(client, id, now)?;
         Ok(Handed::Out)
     }
 }

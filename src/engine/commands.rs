@@ -6,6 +6,7 @@ use super::large::{Awaited, Wanted, is_in_pieces};
 use super::outcome::{Handed, Logged};
 use super::pauses::Owner;
 use super::{Engine, Flow, ReplySink};
+use crate::attributes::Reason;
 use crate::protocol::{Command, Op, Refusal, Reply, Request};
 use crate::queue::Terms;
 use crate::storage::{AppendError, Begun, BodyError, NO_KICK, Purpose, StoreError};
@@ -84,13 +85,19 @@ impl Engine {
             | Command::Abort
             | Command::ListJobs(_)
             | Command::Batch { .. }
-            | Command::ReserveBatch { .. } => turn.extended(&command, begun),
+            | Command::ReserveBatch { .. }
+            | Command::Fail { .. }
+            | Command::BuryWithReason { .. }
+            | Command::MoveJob { .. }
+            | Command::SetPolicy(_) => turn.extended(&command, begun),
             Command::Stats
             | Command::StatsJob(_)
             | Command::StatsTube(_)
             | Command::ListTubes
             | Command::ListTubeUsed
             | Command::ListTubesWatched
+            | Command::StatsJobExtended(_)
+            | Command::StatsPolicy(_)
             | Command::Capabilities(_) => {
                 turn.engine.report(client, &command, now, turn.sink);
                 Ok(Flow::Next)
@@ -247,9 +254,19 @@ impl Engine {
         sink: &mut dyn ReplySink,
     ) -> Result<bool, StoreError> {
         while budget > 0 {
+            if self.queue.has_failures() {
+                return Ok(true);
+            }
             let Some((client, job)) = self.queue.next_match() else {
                 return Ok(true);
             };
+            if let Some(reason) = self.is_over(job, now) {
+                if let Logged::Full = self.set_aside(job, reason, now)? {
+                    return Ok(true);
+                }
+                budget -= 1;
+                continue;
+            }
             let terms = self.queue.terms(client);
             let count = match self.hand_out(client, job, terms, now, sink)? {
                 Handed::NotNow => return Ok(true),
@@ -276,7 +293,7 @@ impl Engine {
         };
         let (tube_size, body_size) = (dims.tube_len as usize, dims.body_size as usize);
         if is_in_pieces(client, body_size, sink) {
-            self.note_reserved(client, id, now);
+            self.note_reserved(client, id, now)?;
             let what = Wanted::Job { terms };
             let awaited = Awaited { client, id, what };
             return Ok(match self.give_out(awaited, now, sink)? {
@@ -287,11 +304,18 @@ impl Engine {
         if let Some(most) = terms.most {
             return self.hand_out_batch(client, id, most, now, sink);
         }
+        let is_counted = self.is_counted(id);
         let after = self.after();
         match self.store.read_body(place, id, tube_size, body_size) {
+            Ok(body) if is_counted => {
+                let body = body.to_vec();
+                self.note_reserved(client, id, now)?;
+                sink.reply(client, self.after(), Reply::Reserved(id, &body));
+                Ok(Handed::Out)
+            }
             Ok(body) => {
                 sink.reply(client, after, Reply::Reserved(id, body));
-                self.note_reserved(client, id, now);
+                self.note_reserved(client, id, now)?;
                 Ok(Handed::Out)
             }
             Err(error) => self.not_read(id, &error, now),
@@ -364,6 +388,8 @@ impl Engine {
     }
 }
 
+/// Jobs that must not be handed out and are set aside in one reserve, at most.
+const SET_ASIDE_MAX: usize = 16;
 /// Watch lists of more tubes than this grow only while half of what is for clients is free, so that
 /// those who watch many leave room for those who watch a few.
 const LONG_WATCH_LIST: usize = 64;
@@ -513,6 +539,12 @@ impl Turn<'_> {
         if tube.is_some_and(|tube| !engine.has_room_for_tube(tube, self.now)) {
             return self.reply(Reply::OutOfMemory);
         }
+        let used = engine.queue.used_tube(self.client).clone();
+        let tube = tube.unwrap_or(&used);
+        if engine.queue.has_policies() && engine.queue.is_full(tube, body_size as u64) {
+            engine.queue.note_put_refused(tube);
+            return self.reply(Reply::OutOfMemory);
+        }
         let Some(id) = engine.queue.take_id() else {
             tracing::error!(
                 "no job can be put: the log holds a job with the largest id there is, and none is \
@@ -520,8 +552,6 @@ impl Turn<'_> {
             );
             return self.reply(Reply::OutOfMemory);
         };
-        let used = engine.queue.used_tube(self.client).clone();
-        let tube = tube.unwrap_or(&used);
         let change = Change::Put {
             id,
             tube,
@@ -557,7 +587,7 @@ impl Turn<'_> {
         let (client, now) = (self.client, self.now);
         let until = timeout.map(|timeout| now.mono.plus(timeout));
         let terms = Terms { until, most };
-        if engine.queue.takes_long(client) {
+        if engine.queue.takes_long(client) || engine.queue.has_failures() {
             engine.queue.wait(client, terms);
             engine.is_busy = true;
             return Ok(Flow::Blocked);
@@ -565,7 +595,26 @@ impl Turn<'_> {
         if engine.queue.deadline_soon(client, now.mono) && !engine.queue.has_ready(client) {
             return self.reply(Reply::DeadlineSoon);
         }
+        let mut set_aside = 0;
         while let Some(id) = engine.queue.best_ready(client, now.mono) {
+            if let Some(reason) = engine.is_over(id, now) {
+                if set_aside == SET_ASIDE_MAX {
+                    // It gets the next one that is left, if only now.
+                    engine.queue.wait(client, terms);
+                    engine.is_busy = true;
+                    return Ok(Flow::Blocked);
+                }
+                set_aside += 1;
+                match engine.set_aside(id, reason, now)? {
+                    Logged::Done => continue,
+                    Logged::Full if engine.has_to_wait() => {
+                        engine.queue.wait(client, terms);
+                        engine.is_busy = true;
+                        return Ok(Flow::Blocked);
+                    }
+                    Logged::Full => return self.reply(Reply::OutOfMemory),
+                }
+            }
             match engine.hand_out(client, id, terms, now, self.sink)? {
                 Handed::Out | Handed::Batch(_) => return Ok(Flow::Next),
                 Handed::Later => return Ok(Flow::Blocked),
@@ -623,6 +672,10 @@ impl Turn<'_> {
 
     fn release(&mut self, id: JobId, pri: u32, delay: u32) -> Result<Flow, StoreError> {
         self.engine.count(Op::Release);
+        if self.engine.acts_on_failures(id) {
+            let wish = Some((pri, delay));
+            return self.fail_job(id, Reason::Released, wish, None);
+        }
         let change = self
             .engine
             .queue
@@ -632,6 +685,9 @@ impl Turn<'_> {
 
     fn bury(&mut self, id: JobId, pri: u32) -> Result<Flow, StoreError> {
         self.engine.count(Op::Bury);
+        if self.engine.has_deliveries(id) {
+            return self.bury_with(id, pri, None);
+        }
         let change = self.engine.queue.decide_bury(id, pri);
         self.let_go(id, change, Reply::Buried)
     }
@@ -678,7 +734,7 @@ impl Turn<'_> {
         let Some(change) = self.engine.queue.decide_kick(id) else {
             return self.reply(Reply::NotFound);
         };
-        match self.engine.update(&change, Purpose::Update, self.now)? {
+        match self.engine.log_kick(&change, id, NO_KICK, self.now)? {
             Logged::Done => self.reply_and_serve(Reply::Kicked),
             Logged::Full => self.reply(Reply::OutOfMemory),
         }
@@ -726,6 +782,7 @@ impl Turn<'_> {
         self.engine
             .queue
             .take_apart(TAKEN_APART_A_WATCH, self.now.mono);
+        self.engine.settle_failures(self.now)?;
         let watched = self.engine.queue.watched(self.client).len();
         if !self.engine.has_room_for_client(watched, self.now)
             && !self.engine.queue.watches(self.client, tube)

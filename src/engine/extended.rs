@@ -1,10 +1,13 @@
 //! The extended commands: what beanstalkd does not have.
 
-use super::Flow;
 use super::commands::Turn;
-use crate::protocol::{Command, Op, PutWith, Reply};
+use super::failing::{Failure, Outcome};
+use super::outcome::Logged;
+use super::{Flow, PolicySet};
+use crate::attributes::Reason;
+use crate::protocol::{Command, Op, PutWith, Reply, SetPolicy};
 use crate::storage::{Begun, StoreError};
-use crate::types::{Now, SECOND_NS};
+use crate::types::{JobId, Now, SECOND_NS};
 
 impl Turn<'_> {
     /// Run one of them. Not inlined: the other commands of its caller would pay for it.
@@ -22,6 +25,10 @@ impl Turn<'_> {
             Command::ReserveBatch { most, timeout } => {
                 self.reserve(*timeout, Some(*most), Op::ReserveBatch)
             }
+            Command::Fail { id, text } => self.fail(*id, text),
+            Command::BuryWithReason { id, pri, text } => self.bury_with_reason(*id, *pri, text),
+            Command::MoveJob { id, tube } => self.move_job(*id, tube),
+            Command::SetPolicy(set) => self.set_policy(set),
             other => unreachable!("{other:?} is a command of beanstalkd"),
         }
     }
@@ -44,6 +51,102 @@ impl Turn<'_> {
             numbers,
             (begun, &put.body),
         )
+    }
+}
+
+impl Turn<'_> {
+    /// A worker says what went wrong with a job that it has reserved.
+    fn fail(&mut self, id: JobId, text: &[u8]) -> Result<Flow, StoreError> {
+        self.engine.count(Op::Fail);
+        if !self.has_memory_for_text(text) {
+            return self.reply(Reply::OutOfMemory);
+        }
+        self.fail_job(id, Reason::Failed, None, Some(text))
+    }
+
+    /// The text stays in memory as long as its job.
+    fn has_memory_for_text(&mut self, text: &[u8]) -> bool {
+        let engine = &mut *self.engine;
+        engine.memory_max.is_none() || engine.has_memory_for(text.len() as u64, self.now)
+    }
+
+    /// A delivery fails at its client's word.
+    pub(super) fn fail_job(
+        &mut self,
+        id: JobId,
+        reason: Reason,
+        wish: Option<(u32, u32)>,
+        text: Option<&[u8]>,
+    ) -> Result<Flow, StoreError> {
+        if !self.engine.queue.is_reserved_by(self.client, id) {
+            return self.reply(Reply::NotFound);
+        }
+        let failure = Failure {
+            id,
+            reason,
+            wish,
+            text,
+        };
+        let outcome = self.engine.fail_delivery(&failure, self.now)?;
+        // A client of beanstalkd, which knows nothing of policies, has released its job.
+        let is_plain = reason == Reason::Released;
+        let tube: Box<str> = match outcome {
+            Outcome::DeadLettered => self.engine.queue.job(id).map_or("", |job| job.tube).into(),
+            _ => Box::default(),
+        };
+        self.reply_and_serve(match outcome {
+            Outcome::NoRoom => return self.reply(Reply::OutOfMemory),
+            Outcome::Again => Reply::Released,
+            _ if is_plain => Reply::Released,
+            Outcome::Buried => Reply::Buried,
+            Outcome::DeadLettered => Reply::DeadLettered(&tube),
+            Outcome::Deleted => Reply::Deleted,
+        })
+    }
+
+    /// A worker sets a job aside that it has reserved, and says why.
+    fn bury_with_reason(&mut self, id: JobId, pri: u32, text: &[u8]) -> Result<Flow, StoreError> {
+        self.engine.count(Op::BuryWithReason);
+        if !self.has_memory_for_text(text) {
+            return self.reply(Reply::OutOfMemory);
+        }
+        self.bury_with(id, pri, Some(text))
+    }
+
+    pub(super) fn bury_with(
+        &mut self,
+        id: JobId,
+        pri: u32,
+        text: Option<&[u8]>,
+    ) -> Result<Flow, StoreError> {
+        if !self.engine.queue.is_reserved_by(self.client, id) {
+            return self.reply(Reply::NotFound);
+        }
+        match self.engine.bury_with(id, pri, text, self.now)? {
+            Logged::Done => self.reply_and_serve(Reply::Buried),
+            Logged::Full => self.reply(Reply::OutOfMemory),
+        }
+    }
+
+    /// A job that no other client has reserved is in another tube from now on.
+    fn move_job(&mut self, id: JobId, tube: &str) -> Result<Flow, StoreError> {
+        self.engine.count(Op::MoveJob);
+        if !self.engine.queue.deletable(self.client, id) {
+            return self.reply(Reply::NotFound);
+        }
+        match self.engine.move_to(id, tube, self.now)? {
+            Logged::Done => self.reply_and_serve(Reply::Moved),
+            Logged::Full => self.reply(Reply::OutOfMemory),
+        }
+    }
+
+    /// The policy of a tube, or of those that match a pattern.
+    fn set_policy(&mut self, set: &SetPolicy) -> Result<Flow, StoreError> {
+        self.engine.count(Op::SetPolicy);
+        match self.engine.set_policy(&set.tubes, &set.policy, self.now)? {
+            PolicySet::Done => self.reply_and_serve(Reply::PolicySet),
+            PolicySet::NoRoom => self.reply(Reply::OutOfMemory),
+        }
     }
 }
 

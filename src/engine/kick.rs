@@ -10,8 +10,10 @@
 
 use super::outcome::Logged;
 use super::{Engine, ReplySink};
+use crate::attributes::LIST_SIZE_MAX;
 use crate::protocol::Reply;
 use crate::queue::{Queue, TubeRef};
+use crate::storage::format::attributes_size;
 use crate::storage::{
     AppendError, KICKS_MAX, KickUnderWay, Kicked, Log, NO_KICK, Purpose, StoreError,
 };
@@ -19,8 +21,11 @@ use crate::types::{ClientId, JobId, JobState, Now, Time};
 
 /// This many jobs are kicked before others get their turn.
 const KICKS_A_SLICE: u32 = 256;
-/// Bytes of records of a slice at most: its updates, and what is announced before and after them.
-const SLICE_SIZE: u64 = KICKS_A_SLICE as u64 * 56 + 1024;
+/// The same where deliveries are counted.
+const COUNTED_A_SLICE: u32 = 8;
+/// Bytes of the update of each job of a slice, and of what is announced before and after them.
+const UPDATE_SIZE: u64 = 56;
+const ANNOUNCED_SIZE: u64 = 1024;
 
 /// A kick that is under way, or waits for others to be over.
 #[derive(Debug)]
@@ -82,7 +87,7 @@ impl Engine {
         };
         // A new segment has room for what it has to say of this many.
         if self.kicks.len() < KICKS_MAX
-            && self.can_kick(now)?
+            && self.can_kick(&kick, now)?
             && self.kick_slice(&mut kick, now, sink)? == Slice::Last
         {
             self.queue.unpin(kick.tube, now.mono);
@@ -99,12 +104,13 @@ impl Engine {
         now: Now,
         sink: &mut dyn ReplySink,
     ) -> Result<bool, StoreError> {
-        if self.kicks.is_empty() || !self.can_kick(now)? {
-            return Ok(true);
-        }
         let Some(mut kick) = self.kicks.pop_front() else {
             return Ok(true);
         };
+        if !self.can_kick(&kick, now)? {
+            self.kicks.push_front(kick);
+            return Ok(true);
+        }
         if self.kick_slice(&mut kick, now, sink)? == Slice::Part {
             // Those that wait come behind all that take turns.
             let last = self.kicks.len().min(KICKS_MAX - 1);
@@ -120,9 +126,24 @@ impl Engine {
 
     /// Whether there is room for a slice: a log that holds its frames has no more than the rest of its
     /// open segment, and is asked again when they are released.
-    fn can_kick(&mut self, now: Now) -> Result<bool, StoreError> {
+    fn can_kick(&mut self, kick: &Kick, now: Now) -> Result<bool, StoreError> {
+        let (jobs, size_each) = self.slice_of(&kick.tube);
+        let size = u64::from(jobs) * size_each + ANNOUNCED_SIZE;
         let log = self.store.log();
-        log.map_or(Ok(true), |log| log.have_room(SLICE_SIZE, now.wall_ns))
+        log.map_or(Ok(true), |log| log.have_room(size, now.wall_ns))
+    }
+
+    /// Jobs of a slice, and bytes of the records of each at most. Where deliveries are counted, what a
+    /// job has is logged too.
+    fn slice_of(&self, tube: &TubeRef) -> (u32, u64) {
+        let policy = self.queue.policy_of(self.queue.pinned_name(tube));
+        match policy {
+            Some((_, policy)) if policy.delivery_limit.is_some() => {
+                let list_size = attributes_size(LIST_SIZE_MAX) as u64;
+                (COUNTED_A_SLICE, UPDATE_SIZE + list_size)
+            }
+            _ => (KICKS_A_SLICE, UPDATE_SIZE),
+        }
     }
 
     /// Finish the kicks in the middle of which the log ended. No one is served yet.
@@ -179,7 +200,8 @@ impl Engine {
         if let Logged::Full = self.announce(&kick.tube, part, now)? {
             return self.end_early(&kick.tube, part, now);
         }
-        for _ in 0..part.left.min(KICKS_A_SLICE) {
+        let (jobs, _) = self.slice_of(&kick.tube);
+        for _ in 0..part.left.min(jobs) {
             if !self.kick_one(&kick.tube, part, now)? {
                 return self.end_early(&kick.tube, part, now);
             }
@@ -224,7 +246,7 @@ impl Engine {
             unreachable!("job {id} is the next to be kicked and cannot be")
         };
         let kick = part.number.unwrap_or(NO_KICK);
-        let logged = self.update_of_kick(&change, kick, Purpose::Update, now)?;
+        let logged = self.log_kick(&change, id, kick, now)?;
         Ok(matches!(logged, Logged::Done))
     }
 

@@ -197,14 +197,23 @@ impl Engine {
         {
             return Ok(Some(Reply::OutOfMemory));
         }
-        self.note_reserved(client, id, now);
+        self.note_reserved(client, id, now)?;
         Ok(None)
     }
 
     /// The job is the client's.
-    pub(super) fn note_reserved(&mut self, client: ClientId, id: JobId, now: Now) {
+    pub(super) fn note_reserved(
+        &mut self,
+        client: ClientId,
+        id: JobId,
+        now: Now,
+    ) -> Result<(), StoreError> {
         self.queue.reserve(client, id, now.mono);
         self.dirty_since.get_or_insert(now.mono);
+        match self.queue.has_policies() {
+            true => self.log_delivery(id, now),
+            false => Ok(()),
+        }
     }
 
     /// A body could not be read, or is not what was put.
@@ -229,7 +238,8 @@ impl Engine {
                 self.wait_again(client, terms);
                 return Ok(());
             }
-            (Wanted::Job { .. }, _) => _ = self.give_back(client, id, now),
+            // No failure of the client's.
+            (Wanted::Job { .. }, _) => self.is_busy |= self.queue.take_back(id, now.mono),
             _ => {}
         }
         let refusal = outcome.refusal().unwrap_or(Reply::InternalError);

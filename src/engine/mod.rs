@@ -18,6 +18,8 @@
 //! | `list` | which jobs of a tube are in a state? |
 //! | `attributed` | what jobs have beyond plain jobs, logged with a put or an update |
 //! | `settings` | named settings: policies, schedules |
+//! | `policies` | setting the policies of tubes; jobs that expire |
+//! | `failing` | what becomes of a job whose delivery has failed? |
 //! | `store` | where bodies and changes are kept: the log, or memory alone |
 //! | `large` | how are large bodies given out? |
 //! | `outcome` | what came of logging a change, of handing out a job |
@@ -38,6 +40,7 @@ mod batch;
 mod commands;
 mod events;
 mod extended;
+mod failing;
 mod figures;
 mod incoming;
 mod kick;
@@ -46,6 +49,7 @@ mod last;
 mod list;
 mod outcome;
 mod pauses;
+mod policies;
 mod replay;
 mod replica;
 mod report;
@@ -64,6 +68,7 @@ use self::incoming::Incoming;
 use self::kick::Kick;
 use self::large::Checks;
 use self::pauses::Pauses;
+use self::policies::Sweep;
 use self::replay::Replayer;
 use self::replica::TurnAcks;
 use self::settings::Settings;
@@ -83,6 +88,7 @@ pub use self::alter::{Altered, JobAction};
 pub use self::attributed::NewJob;
 pub use self::events::{FEED_MAX, Feed, Told};
 pub use self::figures::{Figures, LogFigures, OldestJob, SegmentFigures};
+pub use self::policies::PolicySet;
 pub use self::replica::{Follower, Leader};
 pub use self::report::TubeDocument;
 pub use self::standby::{ApplyError, Standby};
@@ -268,6 +274,8 @@ pub struct Engine {
     incoming: Incoming,
     pauses: Pauses,
     settings: Settings,
+    /// The look for expired jobs that is under way.
+    sweep: Option<Sweep>,
     recovery: Recovery,
     imported: Option<TakenOver>,
     started: Time,
@@ -397,6 +405,7 @@ impl Engine {
             incoming: Incoming::default(),
             pauses,
             settings,
+            sweep: None,
             recovery,
             imported,
             started: now.mono,
@@ -469,6 +478,7 @@ impl Engine {
         self.checks.forget(client);
         self.forget_begun(client);
         self.releases_left -= self.queue.disconnect(client, now.mono, self.releases_left);
+        self.settle_now(now);
         self.is_busy = true;
         self.queue.take_visits();
     }
@@ -527,9 +537,19 @@ impl Engine {
     /// priority it has, and without a record. `false` if it is not reserved by the client.
     pub fn give_back(&mut self, client: ClientId, job: JobId, now: Now) -> bool {
         let is_back = self.queue.give_back(client, job, now.mono);
+        self.settle_now(now);
         // Someone may wait for it.
         self.is_busy |= is_back;
         is_back
+    }
+
+    /// Settle what has just failed. An error shows with the next command.
+    fn settle_now(&mut self, now: Now) {
+        if self.failed.is_none()
+            && let Err(error) = self.settle_failures(now)
+        {
+            self.failed = Some(error);
+        }
     }
 
     /// Write what was appended since the last call and make it durable as the policy says: one

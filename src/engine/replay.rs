@@ -55,6 +55,7 @@ impl Replayer<'_> {
                 files.keep_attributes(place, list.len());
             }
             Record::Setting { class, name, value } => {
+                super::policies::hand_on(self.queue, (*class, *name, *value), self.now);
                 files.keep(place, record.size());
                 let segment_of = |place| files.segment_of(place);
                 let of = (*class, *name);

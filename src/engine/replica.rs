@@ -218,7 +218,7 @@ impl Engine {
             self.written_at = now.mono;
             self.unsynced_since.get_or_insert(now.mono);
             // They may have waited for this.
-            self.is_busy |= !self.kicks.is_empty();
+            self.is_busy |= !self.kicks.is_empty() || self.queue.has_failures();
         }
         Ok(())
     }

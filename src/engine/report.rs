@@ -2,10 +2,12 @@
 
 use super::store::Store;
 use super::{Engine, PROTOCOL_VERSION, ReplySink};
+use crate::attributes::Attributes;
 use crate::protocol::{
-    Command, JobStats, Op, Reply, ServerStats, TubeStats, write_listed_tube, write_tube_list,
+    Command, JobExtended, JobStats, Op, PolicyStats, Reply, ServerStats, TubeStats,
+    write_listed_tube, write_tube_list,
 };
-use crate::queue::TubeList;
+use crate::queue::{TubeFailures, TubeList};
 use crate::types::{ClientId, JobId, JobState, Now, SECOND_NS};
 
 /// Documents with more bytes than this are written down as they leave.
@@ -71,6 +73,8 @@ impl Engine {
             Command::Stats => self.stats(now, &mut document),
             Command::StatsJob(id) => self.stats_job(*id, now, &mut document),
             Command::StatsTube(tube) => self.stats_tube(tube, now, &mut document),
+            Command::StatsJobExtended(id) => self.stats_job_extended(*id, now, &mut document),
+            Command::StatsPolicy(tube) => self.stats_policy(tube, &mut document),
             Command::ListTubes => {
                 self.count(Op::ListTubes);
                 let list = TubeDocument::new(self.queue.tube_list());
@@ -133,6 +137,50 @@ impl Engine {
             time_left: deadline.map_or(0, |deadline| seconds(deadline.since(now.mono))),
             file,
             counters: job.counters,
+        };
+        stats.write(out);
+        true
+    }
+
+    fn stats_job_extended(&mut self, id: JobId, now: Now, out: &mut Vec<u8>) -> bool {
+        self.count(Op::StatsJobExtended);
+        let Some(job) = self.queue.job(id) else {
+            return false;
+        };
+        let due = job.deadline.filter(|_| job.state == JobState::Delayed);
+        let attributes = self.queue.attributes(id).and_then(Attributes::decode);
+        let stats = JobExtended {
+            id,
+            tube: job.tube,
+            state: job.state,
+            deliveries: self.queue.deliveries(id),
+            attributes: attributes.unwrap_or_default(),
+            due_at: due.map(|due| unix_seconds(now.to_wall(due))),
+            expires_at: self.expires_at(id, now).map(unix_seconds),
+        };
+        stats.write(out);
+        true
+    }
+
+    fn stats_policy(&mut self, tube: &str, out: &mut Vec<u8>) -> bool {
+        self.count(Op::StatsPolicy);
+        let Some((set_for, policy)) = self.queue.policy_of(tube) else {
+            return false;
+        };
+        let TubeFailures {
+            by_reason,
+            set_aside,
+            puts_refused,
+        } = self.queue.tube_failures(tube);
+        let stats = PolicyStats {
+            tube,
+            set_for,
+            values: policy.values(),
+            jobs: self.queue.job_count(tube),
+            bytes: self.queue.body_bytes(tube),
+            failures: by_reason,
+            set_aside,
+            puts_refused,
         };
         stats.write(out);
         true
@@ -209,6 +257,11 @@ impl Engine {
         stats.write(out);
         true
     }
+}
+
+/// Rounded up.
+fn unix_seconds(wall_ns: u64) -> u64 {
+    wall_ns.div_ceil(SECOND_NS as u64)
 }
 
 fn seconds(ns: i64) -> u64 {

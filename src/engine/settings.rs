@@ -171,6 +171,7 @@ impl Engine {
         if let Err(error) = self.queue.apply(change, place, now.mono) {
             unreachable!("the queue refuses a setting: {error}");
         }
+        super::policies::hand_on(&mut self.queue, (class, name, value), now);
         let Engine {
             store, settings, ..
         } = self;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::storage::format::{Record, delete, put_size, update};
+use crate::storage::format::{Record, put_size};
 use crate::storage::{
     AppendError, Begun, Body, BodyCheck, BodyError, Bytes, Loan, Loans, Log, NO_KICK, Purpose,
     StoreError,
@@ -168,22 +168,18 @@ impl Store {
         log.join(size as u64, now.wall_ns)
     }
 
-    /// Have the records of this many deletes ([`Purpose::Delete`]) or updates ([`Purpose::Update`]) stay
-    /// in one frame, until [`Store::part`]. Needs as much room as each of them does, for all.
-    pub(super) fn join_many(
+    /// Have records of this many bytes together stay in one frame, until [`Store::part`], with as much
+    /// room as a record of this purpose needs.
+    pub(super) fn join_size(
         &mut self,
-        count: usize,
+        size: usize,
         purpose: Purpose,
         now: Now,
     ) -> Result<(), AppendError> {
-        let Store::Log(log) = self else {
-            return Ok(());
-        };
-        let size = match purpose {
-            Purpose::Delete => delete::SIZE,
-            _ => update::SIZE,
-        };
-        log.join_for((size * count) as u64, purpose, now.wall_ns)
+        match self {
+            Store::Log(log) => log.join_for(size as u64, purpose, now.wall_ns),
+            Store::Memory(_) => Ok(()),
+        }
     }
 
     /// The next records may be in another frame.

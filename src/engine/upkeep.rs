@@ -5,6 +5,7 @@ use super::store::Store;
 use super::{Engine, ReplySink};
 use crate::protocol::Reply;
 use crate::queue::{Queue, WaitEnd};
+use crate::storage::format::update;
 use crate::storage::{AppendError, Index, Log, Purpose, StoreError, Subject, SyncPolicy};
 use crate::types::{Change, Now, Place, Time};
 
@@ -39,6 +40,7 @@ impl Engine {
         let kicked = self.go_on_kicking(now, sink)?;
         let mut ended = std::mem::take(&mut self.ended);
         let more_timers = self.queue.tick(now.mono, TIMERS_A_TICK, &mut ended);
+        self.settle_failures(now)?;
         for (client, end) in ended.drain(..) {
             let reply = match end {
                 WaitEnd::TimedOut => Reply::TimedOut,
@@ -54,11 +56,13 @@ impl Engine {
         let served = self.serve_waiting(SERVED_A_TICK, now, sink)?;
         let more_checks = self.go_on_checking(now, sink)?;
         self.end_pauses(now)?;
+        let more_sweeps = self.sweep_expired(now)?;
         self.log_counters_when_due(now)?;
         let more_upkeep = self.keep_log(now)?;
         self.releases_left = TIMERS_A_TICK;
         self.queue.take_visits();
-        self.is_busy = !kicked || more_timers || !served || more_checks || more_upkeep;
+        self.is_busy =
+            !kicked || more_timers || !served || more_checks || more_sweeps || more_upkeep;
         Ok(())
     }
 
@@ -175,7 +179,10 @@ impl Engine {
     /// waits for them: a crash may cost the last few.
     pub(super) fn log_counters(&mut self, budget: usize, now: Now) -> Result<(), StoreError> {
         for _ in 0..budget {
-            if self.log().is_some_and(|log| !log.has_room_beside_held()) {
+            if self
+                .log()
+                .is_some_and(|log| !log.has_room_beside_held(update::SIZE))
+            {
                 // There is room when what is held is released.
                 break;
             }

@@ -19,6 +19,8 @@ use memchr::memchr;
 
 use super::extended::{self, Announced, Head};
 use super::parse::{self, CRLF, PutLine};
+use crate::attributes::TEXT_SIZE_MAX;
+
 use super::{Command, Op, Protocol, Refusal, Request};
 
 /// The longest line of a command, its CR LF included, in bytes (beanstalkd's line buffer).
@@ -146,7 +148,7 @@ impl Decoder {
         let State::Body { put, begun } = self.state else {
             return None;
         };
-        if let Some(Head::Batch(_)) = self.head.as_deref() {
+        if self.head.as_deref().is_some_and(Head::is_small) {
             return None;
         }
         let left = u64::from(put.body_size - begun);
@@ -189,7 +191,7 @@ impl Decoder {
     /// What the body being received may take. Of ids it is bounded by itself.
     fn memory_left(&self, limits: Limits) -> u64 {
         match self.head.as_deref() {
-            Some(Head::Batch(_)) => u64::MAX,
+            Some(head) if head.is_small() => u64::MAX,
             _ => limits.memory_left,
         }
     }
@@ -482,6 +484,9 @@ pub(super) fn refusal_of(head: Option<&Head>, body_size: u32, limits: Limits) ->
     let is_over = u64::from(body_size) > limits.memory_left;
     match head {
         Some(Head::Batch(_)) => (body_size > extended::IDS_SIZE_MAX).then_some(Refusal::BadFormat),
+        Some(Head::Fail(_) | Head::Bury(..)) => {
+            (body_size > TEXT_SIZE_MAX as u32).then_some(Refusal::JobTooBig)
+        }
         _ if body_size > limits.job_size_max => Some(Refusal::JobTooBig),
         None => Some(Refusal::BadFormat),
         Some(Head::PutWith(_)) => is_over.then_some(Refusal::OutOfMemory),

@@ -31,6 +31,13 @@ pub fn encode(reply: &Reply<'_>, out: &mut Vec<u8>) {
         Reply::Touched => word("TOUCHED\r\n", out),
         Reply::Paused => word("PAUSED\r\n", out),
         Reply::Aborted => word("ABORTED\r\n", out),
+        Reply::Moved => word("MOVED\r\n", out),
+        Reply::PolicySet => word("POLICY_SET\r\n", out),
+        Reply::DeadLettered(tube) => {
+            word("DEAD_LETTERED ", out);
+            word(tube, out);
+            word("\r\n", out);
+        }
         Reply::NotFound => word("NOT_FOUND\r\n", out),
         Reply::Batched(done, count, missing) => batch(done, count, missing, out),
         Reply::NotIgnored => word("NOT_IGNORED\r\n", out),
@@ -186,7 +193,7 @@ mod tests {
     }
 
     /// Every reply and its bytes, as `protocol.txt` has them.
-    const REPLIES: [(Reply<'static>, &str); 35] = [
+    const REPLIES: [(Reply<'static>, &str); 38] = [
         (Reply::Authenticated, "AUTHENTICATED\r\n"),
         (Reply::NotAuthorized, "NOT_AUTHORIZED\r\n"),
         (Reply::Inserted(JobId(1)), "INSERTED 1\r\n"),
@@ -245,6 +252,12 @@ mod tests {
         (Reply::Touched, "TOUCHED\r\n"),
         (Reply::Paused, "PAUSED\r\n"),
         (Reply::Aborted, "ABORTED\r\n"),
+        (Reply::Moved, "MOVED\r\n"),
+        (Reply::PolicySet, "POLICY_SET\r\n"),
+        (
+            Reply::DeadLettered("mail-dead"),
+            "DEAD_LETTERED mail-dead\r\n",
+        ),
         (Reply::NotFound, "NOT_FOUND\r\n"),
         (Reply::NotIgnored, "NOT_IGNORED\r\n"),
         (Reply::DeadlineSoon, "DEADLINE_SOON\r\n"),

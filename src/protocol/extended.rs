@@ -8,40 +8,55 @@
 
 use std::time::Duration;
 
-use super::number::{last_u32, take_u32, take_u64};
+use super::number::{last_u32, last_u64, take_u32, take_u64};
 use super::parse::CRLF;
 use super::parse::TIMEOUT_MAX;
 use super::{
     BATCH_MAX, Capabilities, Command, Cursor, ListJobs, OnEach, Op, PAGE_MAX, PutWith, Refusal,
-    Request,
+    Request, SetPolicy,
 };
+use crate::policy;
 use crate::types::{JobId, JobState, is_tube_name};
 
 /// Reads the rest of the line after the word. `None`: `BAD_FORMAT`, uncounted.
 type Reader = for<'a> fn(&'a [u8]) -> Option<Request<'a>>;
 
 /// The beginning of a line, and the reader of the rest. No word begins with another.
-const COMMANDS: [(&[u8], Reader); 8] = [
+const COMMANDS: [(&[u8], Reader); 14] = [
     (b"abort", |rest| alone(rest, Command::Abort)),
     (b"capabilities", |rest| {
         alone(rest, Command::Capabilities(Capabilities::ALL))
     }),
     (b"list-jobs ", list_jobs),
     (b"reserve-batch ", reserve_batch),
+    (b"move-job ", move_job),
+    (b"stats-job-extended ", |rest| {
+        let id = JobId(last_u64(rest)?);
+        Some(Request::Command(Command::StatsJobExtended(id)))
+    }),
+    (b"stats-policy ", |rest| {
+        let tube = tube_of(rest)?.into();
+        Some(Request::Command(Command::StatsPolicy(tube)))
+    }),
+    (b"set-policy ", set_policy),
     // Every line of these whose size can be read has gone to `announced` before.
     (PUT_WITH, |_| None),
     (DELETE_BATCH, |_| None),
     (TOUCH_BATCH, |_| None),
     (RELEASE_BATCH, |_| None),
+    (FAIL, |_| None),
+    (BURY_WITH_REASON, |_| None),
 ];
 
 const PUT_WITH: &[u8] = b"put-with ";
 const DELETE_BATCH: &[u8] = b"delete-batch ";
 const TOUCH_BATCH: &[u8] = b"touch-batch ";
 const RELEASE_BATCH: &[u8] = b"release-batch ";
+const FAIL: &[u8] = b"fail ";
+const BURY_WITH_REASON: &[u8] = b"bury-with-reason ";
 
 /// Bytes of the longest word, its blank included.
-pub(super) const WORD_SIZE_MAX: usize = 14;
+pub(super) const WORD_SIZE_MAX: usize = 19;
 
 /// Whether a line that begins so may be longer than one of beanstalkd.
 pub(super) fn may_be_long(head: &[u8]) -> bool {
@@ -72,14 +87,25 @@ pub(super) enum Head {
     PutWith(Box<PutWith<'static>>),
     /// A batch, whose body has its ids.
     Batch(OnEach),
+    /// `fail`, whose body says what went wrong.
+    Fail(JobId),
+    /// `bury-with-reason`, with a priority; its body is the reason.
+    Bury(JobId, u32),
 }
 
 impl Head {
+    /// Its body is small by itself, and no job's.
+    pub(super) fn is_small(&self) -> bool {
+        !matches!(self, Head::PutWith(_))
+    }
+
     /// The command, for its counter.
     pub(super) fn op(&self) -> Op {
         match self {
             Head::PutWith(_) => Op::PutWith,
             Head::Batch(on_each) => on_each.op(),
+            Head::Fail(_) => Op::Fail,
+            Head::Bury(..) => Op::BuryWithReason,
         }
     }
 
@@ -95,6 +121,14 @@ impl Head {
                 let mut put: Box<PutWith<'_>> = head;
                 put.body = body.into();
                 Request::Command(Command::PutWith(put))
+            }
+            Head::Fail(id) => {
+                let text = body.into();
+                Request::Command(Command::Fail { id, text })
+            }
+            Head::Bury(id, pri) => {
+                let text = body.into();
+                Request::Command(Command::BuryWithReason { id, pri, text })
             }
             Head::Batch(on_each) => match ids(body) {
                 Some(ids) => Request::Command(Command::Batch { on_each, ids }),
@@ -126,9 +160,24 @@ pub(super) fn announced(line: &[u8]) -> Option<Announced> {
         batch(rest, OnEach::Delete)
     } else if let Some(rest) = line.strip_prefix(TOUCH_BATCH) {
         batch(rest, OnEach::Touch)
+    } else if let Some(rest) = line.strip_prefix(RELEASE_BATCH) {
+        release_batch(rest)
+    } else if let Some(rest) = line.strip_prefix(FAIL) {
+        fail(rest)
     } else {
-        release_batch(line.strip_prefix(RELEASE_BATCH)?)
+        bury_with_reason(line.strip_prefix(BURY_WITH_REASON)?)
     }
+}
+
+fn fail(mut rest: &[u8]) -> Option<Announced> {
+    let id = JobId(take_u64(&mut rest)?);
+    announced_by(rest, Head::Fail(id))
+}
+
+fn bury_with_reason(mut rest: &[u8]) -> Option<Announced> {
+    let id = JobId(take_u64(&mut rest)?);
+    let pri = take_u32(&mut rest)?;
+    announced_by(rest, Head::Bury(id, pri))
 }
 
 fn release_batch(mut rest: &[u8]) -> Option<Announced> {
@@ -138,10 +187,17 @@ fn release_batch(mut rest: &[u8]) -> Option<Announced> {
 }
 
 fn batch(rest: &[u8], on_each: OnEach) -> Option<Announced> {
+    announced_by(rest, Head::Batch(on_each))
+}
+
+/// A line whose last argument is the size of the body. If anything follows it the line is refused, and
+/// its body skipped.
+fn announced_by(mut rest: &[u8], head: Head) -> Option<Announced> {
+    let body_size = take_u32(&mut rest)?;
     Some(Announced {
-        op: on_each.op(),
-        body_size: last_u32(rest)?,
-        head: Some(Head::Batch(on_each)),
+        op: head.op(),
+        body_size,
+        head: rest.is_empty().then_some(head),
     })
 }
 
@@ -210,6 +266,35 @@ fn reserve_batch(mut rest: &[u8]) -> Option<Request<'_>> {
             timeout: Some(Duration::from_secs(seconds.into())),
         })
     })
+}
+
+/// A job and a tube.
+fn move_job(mut rest: &[u8]) -> Option<Request<'_>> {
+    let id = JobId(take_u64(&mut rest)?);
+    let tube = tube_of(rest)?.into();
+    Some(Request::Command(Command::MoveJob { id, tube }))
+}
+
+/// The name of a tube as the last argument, after any blanks.
+fn tube_of(rest: &[u8]) -> Option<&str> {
+    let name = rest.trim_ascii_start();
+    std::str::from_utf8(name)
+        .ok()
+        .filter(|_| is_tube_name(name))
+}
+
+/// A tube or a pattern of tubes, and what its policy says; nothing removes it.
+fn set_policy(rest: &[u8]) -> Option<Request<'_>> {
+    let text = std::str::from_utf8(rest).ok()?.trim_start_matches(' ');
+    let (tubes, values) = text.split_once(' ').unwrap_or((text, ""));
+    if rest.ends_with(b" ") {
+        return None;
+    }
+    let set = SetPolicy {
+        tubes: policy::tubes(tubes).ok()?,
+        policy: values.parse().ok()?,
+    };
+    Some(Request::Command(Command::SetPolicy(Box::new(set))))
 }
 
 /// Tube, state, cursor and limit, with blanks between them.

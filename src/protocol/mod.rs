@@ -16,6 +16,7 @@
 mod decode;
 mod encode;
 mod extended;
+mod extended_yaml;
 mod number;
 mod parse;
 mod request;
@@ -26,8 +27,9 @@ pub mod any_bytes;
 
 pub use decode::{Decoder, Limits};
 pub use encode::{encode, encode_body_begin, encode_document_begin, encode_document_end};
+pub use extended_yaml::{JobExtended, PolicyStats};
 pub use request::{
     BATCH_MAX, BatchJob, Batched, Capabilities, Command, Cursor, JobPage, ListJobs, OnEach, Op,
-    PAGE_MAX, Protocol, PutWith, Refusal, Reply, Request, Shown,
+    PAGE_MAX, Protocol, PutWith, Refusal, Reply, Request, SetPolicy, Shown,
 };
 pub use yaml::{JobStats, ServerStats, TubeStats, write_listed_tube, write_tube_list};

@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
+use crate::pattern::Pattern;
+use crate::policy::Policy;
 use crate::types::{JobId, JobState};
 
 /// The commands that `stats` counts, in no particular order.
@@ -41,6 +43,12 @@ pub enum Op {
     ListJobs,
     ReserveBatch,
     Abort,
+    Fail,
+    BuryWithReason,
+    MoveJob,
+    StatsJobExtended,
+    SetPolicy,
+    StatsPolicy,
     Quit,
 }
 
@@ -65,14 +73,20 @@ pub struct Capabilities(u16);
 
 impl Capabilities {
     /// The extended commands and their words, in the order of the document.
-    pub const COMMANDS: [(&'static str, Op); 8] = [
+    pub const COMMANDS: [(&'static str, Op); 14] = [
         ("abort", Op::Abort),
+        ("bury-with-reason", Op::BuryWithReason),
         ("capabilities", Op::Capabilities),
         ("delete-batch", Op::DeleteBatch),
+        ("fail", Op::Fail),
         ("list-jobs", Op::ListJobs),
+        ("move-job", Op::MoveJob),
         ("put-with", Op::PutWith),
         ("release-batch", Op::ReleaseBatch),
         ("reserve-batch", Op::ReserveBatch),
+        ("set-policy", Op::SetPolicy),
+        ("stats-job-extended", Op::StatsJobExtended),
+        ("stats-policy", Op::StatsPolicy),
         ("touch-batch", Op::TouchBatch),
     ];
 
@@ -200,6 +214,35 @@ pub enum Command<'a> {
         /// `None` waits forever.
         timeout: Option<Duration>,
     },
+    /// `fail`
+    Fail {
+        /// The job.
+        id: JobId,
+        /// What went wrong: at most [`TEXT_SIZE_MAX`](crate::attributes::TEXT_SIZE_MAX) bytes, which need not be text.
+        text: Cow<'a, [u8]>,
+    },
+    /// `bury-with-reason`
+    BuryWithReason {
+        /// The job.
+        id: JobId,
+        /// Its new priority.
+        pri: u32,
+        /// Why: at most [`TEXT_SIZE_MAX`](crate::attributes::TEXT_SIZE_MAX) bytes, which need not be text.
+        text: Cow<'a, [u8]>,
+    },
+    /// `move-job`
+    MoveJob {
+        /// The job.
+        id: JobId,
+        /// The tube that it is in from then on.
+        tube: Cow<'a, str>,
+    },
+    /// `stats-job-extended`
+    StatsJobExtended(JobId),
+    /// `set-policy`. Boxed, because it is rare.
+    SetPolicy(Box<SetPolicy>),
+    /// `stats-policy`
+    StatsPolicy(Cow<'a, str>),
     /// `list-jobs`. Boxed, because it is rare.
     ListJobs(Box<ListJobs<'a>>),
     /// `delete-batch`, `touch-batch` and `release-batch`
@@ -209,6 +252,15 @@ pub enum Command<'a> {
         /// The jobs, [`BATCH_MAX`] at most.
         ids: Vec<JobId>,
     },
+}
+
+/// A policy, and whose it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SetPolicy {
+    /// The tube, or a pattern of tubes.
+    pub tubes: Pattern,
+    /// The policy; one that says nothing removes that of these tubes.
+    pub policy: Policy,
 }
 
 /// A question for a page of the jobs of a tube.
@@ -309,6 +361,7 @@ impl Command<'_> {
             | Command::PeekBuried(tube)
             | Command::Kick { tube, .. } => tube.as_deref(),
             Command::PutWith(put) => put.tube.as_deref(),
+            Command::MoveJob { tube, .. } | Command::StatsPolicy(tube) => Some(tube),
             Command::ListJobs(list) => Some(&list.tube),
             Command::Use(tube)
             | Command::Watch(tube)
@@ -436,6 +489,12 @@ pub enum Reply<'a> {
     Paused,
     /// `ABORTED`
     Aborted,
+    /// `DEAD_LETTERED <tube>`
+    DeadLettered(&'a str),
+    /// `MOVED`
+    Moved,
+    /// `POLICY_SET`
+    PolicySet,
     /// `NOT_FOUND`
     NotFound,
     /// `DELETED_BATCH <count> <bytes>` and its kin, and a YAML list of the jobs that were not found

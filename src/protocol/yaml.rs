@@ -275,26 +275,26 @@ const COMMAND_KEYS: [(&str, Op); 22] = [
 ];
 
 /// A YAML document being written: one `key: value` per line.
-struct Document<'a> {
+pub(super) struct Document<'a> {
     out: &'a mut Vec<u8>,
 }
 
 impl<'a> Document<'a> {
-    fn begin(out: &'a mut Vec<u8>) -> Self {
+    pub(super) fn begin(out: &'a mut Vec<u8>) -> Self {
         out.extend_from_slice(b"---\n");
         Document { out }
     }
 
-    fn number(&mut self, key: &str, value: impl Into<u64>) {
+    pub(super) fn number(&mut self, key: &str, value: impl Into<u64>) {
         self.line(key, |out| push_u64(out, value.into()));
     }
 
     /// A value that needs no quotes.
-    fn word(&mut self, key: &str, value: &str) {
+    pub(super) fn word(&mut self, key: &str, value: &str) {
         self.line(key, |out| out.extend_from_slice(value.as_bytes()));
     }
 
-    fn quoted(&mut self, key: &str, value: &str) {
+    pub(super) fn quoted(&mut self, key: &str, value: &str) {
         self.line(key, |out| push_quoted(out, value));
     }
 

@@ -129,6 +129,7 @@ impl Driver {
                     tube: TUBES[tube],
                     placed: if is_kicked { Placed::Ready } else { placed },
                     counters,
+                    wall_ns: self.now.wall_ns,
                 }
             }
         })

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::rc::Rc;
 
-use bsd::attributes::without_tube;
+use bsd::attributes::Attributes;
 use bsd::random::Random;
 use bsd::types::{Counters, JobId, Now, SECOND_NS, Ticket};
 
@@ -81,6 +81,7 @@ pub(super) enum Effect {
         tube: &'static str,
         placed: Placed,
         counters: Counters,
+        wall_ns: u64,
     },
     Pause(&'static str, Pause),
     Resume(&'static str),
@@ -144,12 +145,14 @@ impl State {
                 tube,
                 placed,
                 counters,
+                wall_ns,
             } => {
                 let placed = self.placed(*placed);
                 if let Some(mut job) = self.jobs.remove(id) {
                     (job.tube, job.placed, job.counters) = (tube, placed, *counters);
                     job.home = tube;
-                    job.attributes = job.attributes.as_deref().map(without_tube);
+                    let moved = |list: &[u8]| moved_list(list, counters.reserves, *wall_ns);
+                    job.attributes = job.attributes.as_deref().map(moved);
                     self.issued = self.issued.max(*copy);
                     self.jobs.insert(*copy, job);
                 }
@@ -415,4 +418,17 @@ pub(super) fn later(now: Now, seconds: u32) -> u64 {
 /// A body that tells which job it belongs to, and in which a wrong byte shows.
 pub(super) fn body(id: JobId, size: usize) -> Rc<[u8]> {
     Random::new(id.0).bytes(size).into()
+}
+
+/// What the copy of a job has in the tube that it is moved to.
+fn moved_list(list: &[u8], reserves: u32, wall_ns: u64) -> Vec<u8> {
+    let moved = Attributes {
+        tube: None,
+        counted_from: Some(reserves),
+        counted_since_wall_ns: Some(wall_ns),
+        failures: None,
+        dead_lettered_from: None,
+        ..Attributes::decode(list).unwrap()
+    };
+    moved.encode().unwrap()
 }

@@ -678,6 +678,12 @@ const COMMANDS: [(&str, Op); Op::COUNT] = [
     ("release-batch", Op::ReleaseBatch),
     ("list-jobs", Op::ListJobs),
     ("reserve-batch", Op::ReserveBatch),
+    ("fail", Op::Fail),
+    ("bury-with-reason", Op::BuryWithReason),
+    ("move-job", Op::MoveJob),
+    ("stats-job-extended", Op::StatsJobExtended),
+    ("set-policy", Op::SetPolicy),
+    ("stats-policy", Op::StatsPolicy),
     ("quit", Op::Quit),
 ];
 

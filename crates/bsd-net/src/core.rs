@@ -572,6 +572,18 @@ fn trace_request(client: ClientId, begun: usize, request: &Request<'_>) {
             let (tube, size) = (&put.tube, begun + put.body.len());
             trace!(client, pri, delay, ttr, at, ?tube, size, "put-with");
         }
+        Request::Command(Command::Fail { id, text }) => {
+            trace!(client, id = id.0, size = text.len(), "fail");
+        }
+        Request::Command(Command::BuryWithReason { id, pri, text }) => {
+            trace!(
+                client,
+                id = id.0,
+                pri,
+                size = text.len(),
+                "bury-with-reason"
+            );
+        }
         Request::Command(command) => trace!(client, "{command:?}"),
         Request::Auth(_) => trace!(client, "auth"),
         Request::Quit => trace!(client, "quit"),

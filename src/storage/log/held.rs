@@ -22,7 +22,6 @@ use crate::storage::format::{
     FRAME_OVERHEAD_MAX, FrameBuilder, FrameKind, Seed, Stamp, entry_data,
 };
 use crate::storage::log::files::LogFile;
-use crate::storage::log::room::UPDATE_SIZE;
 use crate::storage::log::{Active, Log, Purpose};
 use crate::types::Position;
 
@@ -242,9 +241,9 @@ impl Log {
         self.is_holding() && !self.fits(self.margin())
     }
 
-    /// False if there is no room for one more update until what is held is released.
-    pub(crate) fn has_room_beside_held(&self) -> bool {
-        !self.is_holding() || self.fits(UPDATE_SIZE)
+    /// False if there is no room for records of this many bytes until what is held is released.
+    pub(crate) fn has_room_beside_held(&self, size: usize) -> bool {
+        !self.is_holding() || self.fits(size as u64)
     }
 
     /// True if the log has something to do that has to wait until nothing is held: until it is done,

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use serde_json::{Value, json};
 
 use super::fields::{Fields, needed};
-use super::filter::{Filter, parse_states};
+use super::filter::{Filter, STATES, parse_states};
 use super::jobs::{fields_of, parse_action};
 use super::register::{End, Progress, Register, Told};
 use super::scan::{COST_MAX, Looked, Scan};
@@ -19,8 +19,10 @@ use super::{bad, tube_name};
 use crate::answer::{Answer, Problem};
 use crate::doorway::Doorway;
 use crate::guard::Asker;
+use bsd::attributes::Attributes;
 use bsd::door::{JobError, Slice, Step, Work};
 use bsd::engine::{Altered, JobAction};
+use bsd::queue::Queue;
 use bsd::types::{JobId, JobState, SECOND_NS, Ticket, Time};
 
 /// Jobs a second that may be asked for as the rate of a task.
@@ -66,6 +68,8 @@ impl Plan {
     fn states(&self) -> Result<Vec<JobState>, Problem> {
         let can = |state: &JobState| match self.action {
             JobAction::Delete | JobAction::Priority(_) | JobAction::Move { .. } => true,
+            // Each job says whether it was set aside.
+            JobAction::Redrive => true,
             JobAction::Kick => *state != JobState::Ready,
             JobAction::Bury => *state != JobState::Buried,
             JobAction::Delay(_) => *state != JobState::Delayed,
@@ -163,16 +167,19 @@ pub(crate) fn redrive(
 ) -> Result<Answer, Problem> {
     fields.only(&["to", "rate", "dry_run", "most"])?;
     let tube = tube_name(tube)?;
-    let action = match fields.text("to")? {
-        Some(to) if to != tube => JobAction::Move {
-            tube: tube_name(to.to_owned())?.into(),
-            kick: true,
-        },
-        _ => JobAction::Kick,
+    let (action, states) = match fields.text("to")? {
+        Some(to) if to != tube => {
+            let action = JobAction::Move {
+                tube: tube_name(to.to_owned())?.into(),
+                kick: true,
+            };
+            (action, vec![JobState::Buried])
+        }
+        _ => (JobAction::Redrive, STATES.to_vec()),
     };
     let plan = Plan {
         action,
-        filter: Filter::of_tube(&tube, vec![JobState::Buried])?,
+        filter: Filter::of_tube(&tube, states)?,
         dry_run: fields.flag("dry_run")?,
         rate: fields.number("rate", 1, RATE_MAX)?,
         most: most(fields)?,
@@ -351,8 +358,23 @@ impl Drive {
         });
     }
 
+    /// Whether the action is for this job: one that was not set aside is not sent back.
+    fn is_for(&self, id: JobId, queue: &Queue) -> bool {
+        if self.plan.action != JobAction::Redrive {
+            return true;
+        }
+        let has = queue.attributes(id).and_then(Attributes::decode);
+        has.is_some_and(|has| has.dead_lettered_from.is_some())
+            || queue
+                .job(id)
+                .is_some_and(|job| job.state == JobState::Buried)
+    }
+
     /// Count a job, or change it; says how many bytes that took.
     fn meet(&mut self, id: JobId, slice: &mut Slice<'_>) -> usize {
+        if !self.is_for(id, slice.engine().queue()) {
+            return 0;
+        }
         if self.begun.is_none() {
             self.count();
             return 0;

@@ -4,9 +4,9 @@
 //! |---|---|
 //! | nothing: `quit`, `use`, `stats`, `list-tube-used`, `list-tubes-watched`, `capabilities`, `abort` | all of them |
 //! | [`Right::Put`]: `put`, `put-with` | `all`, `put` |
-//! | [`Right::Work`]: `watch`, `ignore`, `reserve…`, `delete`, `release`, `bury`, `touch`, `kick…`, `delete-batch`, `touch-batch`, `release-batch` | `all`, `work` |
-//! | [`Right::Read`]: `peek…`, `stats-job`, `stats-tube`, `list-tubes`, `list-jobs` | `all`, `work`, `read` |
-//! | [`Right::All`]: `pause-tube` | `all` |
+//! | [`Right::Work`]: `watch`, `ignore`, `reserve…`, `delete`, `release`, `bury`, `touch`, `kick…`, `delete-batch`, `touch-batch`, `release-batch`, `fail`, `bury-with-reason`, `move-job` | `all`, `work` |
+//! | [`Right::Read`]: `peek…`, `stats-job`, `stats-tube`, `list-tubes`, `list-jobs`, `stats-job-extended`, `stats-policy` | `all`, `work`, `read` |
+//! | [`Right::All`]: `pause-tube`, `set-policy` | `all` |
 //!
 //! With a pattern, the tube that the command is about must match: the one that it names, the one
 //! that the client uses, that of the job, or of each job of a batch, each one that the client watches.
@@ -20,6 +20,7 @@ use std::fmt;
 use crate::pattern::Pattern;
 use crate::secrets;
 use bsd::UsageError;
+use bsd::policy::DeadLetter;
 use bsd::protocol::{Capabilities, Command, Op};
 use bsd::queue::Queue;
 use bsd::types::{ClientId, JobId, shown_name};
@@ -55,6 +56,8 @@ enum About<'a> {
     Used,
     Job(JobId),
     Jobs(&'a [JobId]),
+    JobAndTube(JobId, &'a str),
+    TwoTubes(&'a str, &'a str),
     Watched,
     AllTubes,
 }
@@ -229,6 +232,11 @@ fn covers(
         }
         // Of a job that is not there it may be told.
         About::Job(id) => queue.job(id).is_none_or(|job| tubes.matches(job.tube)),
+        About::TwoTubes(tube, other) => tubes.matches(tube) && tubes.matches(other),
+        About::JobAndTube(id, tube) => {
+            let job = queue.job(id);
+            tubes.matches(tube) && job.is_none_or(|job| tubes.matches(job.tube))
+        }
         About::Jobs(ids) => {
             queue.visit(ids.len());
             let matches = |id: &JobId| queue.job(*id).is_none_or(|job| tubes.matches(job.tube));
@@ -270,6 +278,20 @@ fn asked<'a>(command: &'a Command<'_>) -> (Right, About<'a>) {
         C::ListTubes => (Right::Read, About::AllTubes),
         C::PauseTube { .. } => (Right::All, tube),
         C::Stats | C::ListTubeUsed | C::ListTubesWatched => (Right::None, About::Nothing),
+        C::Fail { id, .. } => (extended(Op::Fail), About::Job(*id)),
+        C::BuryWithReason { id, .. } => (extended(Op::BuryWithReason), About::Job(*id)),
+        C::StatsJobExtended(id) => (extended(Op::StatsJobExtended), About::Job(*id)),
+        C::MoveJob { id, tube } => (extended(Op::MoveJob), About::JobAndTube(*id, tube)),
+        C::StatsPolicy(_) => (extended(Op::StatsPolicy), tube),
+        // A pattern may stand for tubes that that of the token does not.
+        C::SetPolicy(set) => {
+            let about = match (set.tubes.name(), &set.policy.dead_letter) {
+                (None, _) => About::AllTubes,
+                (Some(tube), DeadLetter::Tube(dead)) => About::TwoTubes(tube, dead),
+                (Some(tube), _) => About::Tube(tube),
+            };
+            (extended(Op::SetPolicy), about)
+        }
         C::Abort => (extended(Op::Abort), About::Nothing),
         C::Capabilities(_) => (extended(Op::Capabilities), About::Nothing),
         C::PutWith(_) => (extended(Op::PutWith), tube),
@@ -283,8 +305,9 @@ fn extended(op: Op) -> Right {
     match op {
         Op::Abort | Op::Capabilities => Right::None,
         Op::PutWith => Right::Put,
-        Op::ListJobs => Right::Read,
+        Op::ListJobs | Op::StatsJobExtended | Op::StatsPolicy => Right::Read,
         Op::DeleteBatch | Op::TouchBatch | Op::ReleaseBatch | Op::ReserveBatch => Right::Work,
+        Op::Fail | Op::BuryWithReason | Op::MoveJob => Right::Work,
         _ => Right::All,
     }
 }

@@ -1,0 +1,555 @@
+//! Deliveries that fail, and jobs that are set aside: what the policies of tubes say becomes of them.
+//!
+//! A delivery fails by `release`, by `fail`, by its time, or because its client has left. As long as the
+//! limit of its tube is not reached the job is ready again, after the delay of the policy; with the
+//! last one it is *set aside*: buried, moved to the dead-letter tube, or deleted. What is logged of
+//! one job is one frame.
+//!
+//! How often a job was delivered is counted by its reserves. In a tube with a limit each reserve is
+//! logged before its reply leaves, so that a crash does not take it back. A job of which a crash has
+//! ended the last delivery, or whose limit was lowered, is set aside when it would be handed out.
+//!
+//! A job is a dead letter once: if its limit is reached in the dead-letter tube too, it is buried
+//! there. So dead-letter tubes that name each other move nothing in circles.
+//!
+//! Where the disk is too full to say where a job came from, it is buried with a plain record, for which
+//! every job has room set aside; without that it stays ready, and is handed out to no one.
+
+use std::time::Duration;
+
+use super::Engine;
+use super::outcome::Logged;
+use crate::attributes::{Attributes, LIST_SIZE_MAX, Reason};
+use crate::policy::{DeadLetter, Expired, Policy};
+use crate::storage::format::{attributes_size, delete, update};
+use crate::storage::{AppendError, NO_KICK, Purpose, StoreError};
+use crate::types::{Change, JobId, JobState, Now, SECOND_NS};
+
+/// A delivery that has failed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Failure<'a> {
+    pub(super) id: JobId,
+    pub(super) reason: Reason,
+    /// Priority, and delay in seconds, that the client asks for. A delay of 0 is that of the policy.
+    pub(super) wish: Option<(u32, u32)>,
+    /// What the client says of it.
+    pub(super) text: Option<&'a [u8]>,
+}
+
+/// Where a job is after a delivery that failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// It is ready, or delayed.
+    Again,
+    Buried,
+    /// It is in another tube.
+    DeadLettered,
+    Deleted,
+    /// There was no room to say so; nothing has changed.
+    NoRoom,
+}
+
+/// What is logged of a job.
+struct Decision {
+    id: JobId,
+    reason: Reason,
+    update: Option<Change<'static>>,
+    list: Option<Vec<u8>>,
+    outcome: Outcome,
+}
+
+impl Decision {
+    /// Bytes of its records.
+    fn size(&self) -> usize {
+        let update = self.update.map_or(0, |_| update::SIZE);
+        let list = self
+            .list
+            .as_ref()
+            .map_or(0, |list| attributes_size(list.len()));
+        match self.outcome {
+            Outcome::Deleted => delete::SIZE,
+            _ => update + list,
+        }
+    }
+
+    fn purpose(&self) -> Purpose {
+        match self.outcome {
+            Outcome::Deleted => Purpose::Delete,
+            _ => Purpose::Update,
+        }
+    }
+}
+
+impl Engine {
+    /// Decide what becomes of the jobs whose deliveries have ended by themselves. To be called before
+    /// anyone is served.
+    pub(super) fn settle_failures(&mut self, now: Now) -> Result<(), StoreError> {
+        while let Some((id, reason)) = self.queue.take_failure() {
+            let failure = Failure {
+                id,
+                reason,
+                wish: None,
+                text: None,
+            };
+            if self.has_to_wait() {
+                self.queue.put_back_failure(id, reason);
+                return Ok(());
+            }
+            self.fail_delivery(&failure, now)?;
+        }
+        Ok(())
+    }
+
+    /// Whether what is decided here has to wait until frames that are held are written: there is no room
+    /// beside them.
+    pub(super) fn has_to_wait(&self) -> bool {
+        let size = update::SIZE + attributes_size(LIST_SIZE_MAX);
+        self.log()
+            .is_some_and(|log| !log.has_room_beside_held(size))
+    }
+
+    /// Decide what becomes of a job whose delivery has failed, log and apply it.
+    pub(super) fn fail_delivery(
+        &mut self,
+        failure: &Failure<'_>,
+        now: Now,
+    ) -> Result<Outcome, StoreError> {
+        let decision = self.decide_failure(failure, now);
+        self.make_way(decision.purpose(), now)?;
+        self.carry_out_alone(&decision, failure.text.is_none(), now)
+    }
+
+    /// Bytes that the records of a failure take.
+    pub(super) fn failure_size(&mut self, failure: &Failure<'_>, now: Now) -> usize {
+        self.decide_failure(failure, now).size()
+    }
+
+    /// The same as [`Engine::fail_delivery`] in a frame that has room for it.
+    pub(super) fn fail_in_frame(
+        &mut self,
+        failure: &Failure<'_>,
+        now: Now,
+    ) -> Result<Logged, StoreError> {
+        let decision = self.decide_failure(failure, now);
+        self.carry_out(&decision, now)
+    }
+
+    fn decide_failure(&mut self, failure: &Failure<'_>, now: Now) -> Decision {
+        let Failure {
+            id, reason, text, ..
+        } = *failure;
+        let policy = self.queue.policy_of_job(id).cloned().unwrap_or_default();
+        let failures = self.queue.deliveries(id);
+        if policy.is_spent(failures) {
+            return self.decide_set_aside(failure, &policy.dead_letter, now);
+        }
+        let pri = self.queue.job(id).map_or(0, |job| job.pri);
+        let (pri, delay) = failure.wish.unwrap_or((pri, 0));
+        let delay = match delay {
+            0 => policy.retry_delay(id, failures.max(1)),
+            seconds => Duration::from_secs(seconds.into()),
+        };
+        let by_client = is_by_client(reason);
+        let again = (self.queue).decide_again(id, (pri, delay), by_client, now.mono);
+        let list = text.map(|text| {
+            self.list_with(id, |had| Attributes {
+                reason: Some(reason),
+                text: Some(text),
+                ..had
+            })
+        });
+        Decision {
+            id,
+            reason,
+            // Who has left, or whose time ran out, leaves the job as it is now, unless it is to wait.
+            update: again.filter(|_| by_client || !delay.is_zero()),
+            list,
+            outcome: Outcome::Again,
+        }
+    }
+
+    /// The list of what a job has, edited.
+    fn list_with<'a>(
+        &'a self,
+        id: JobId,
+        edit: impl FnOnce(Attributes<'a>) -> Attributes<'a>,
+    ) -> Vec<u8> {
+        let had = self.queue.attributes(id).and_then(Attributes::decode);
+        let list = edit(had.unwrap_or_default()).encode();
+        let Some(list) = list else {
+            unreachable!("what job {id} has was checked")
+        };
+        list
+    }
+
+    fn decide_set_aside(
+        &mut self,
+        failure: &Failure<'_>,
+        target: &DeadLetter,
+        now: Now,
+    ) -> Decision {
+        let Failure {
+            id, reason, text, ..
+        } = *failure;
+        let mut decision = Decision {
+            id,
+            reason,
+            update: None,
+            list: None,
+            outcome: Outcome::Deleted,
+        };
+        let to = match target {
+            DeadLetter::Delete => return decision,
+            DeadLetter::Tube(tube) if self.may_take_dead_letter(tube, id, now) => Some(&**tube),
+            DeadLetter::Tube(_) | DeadLetter::Bury => None,
+        };
+        let Some(job) = self.queue.job(id) else {
+            unreachable!("job {id} is set aside and does not exist")
+        };
+        let pri = failure.wish.map_or(job.pri, |(pri, _)| pri);
+        let failures = self.queue.deliveries(id);
+        let list = self.list_with(id, |had| {
+            let aside = Attributes {
+                counted_from: Some(job.counters.reserves),
+                counted_since_wall_ns: Some(now.wall_ns),
+                failures: Some(failures),
+                reason: Some(reason),
+                text: text.or(had.text),
+                ..had
+            };
+            match to {
+                None => aside,
+                Some(_) => Attributes {
+                    tube: to,
+                    dead_lettered_from: Some(job.tube),
+                    ..aside
+                },
+            }
+        });
+        decision.list = Some(list);
+        let by_client = is_by_client(reason);
+        (decision.update, decision.outcome) = match to {
+            Some(_) => {
+                let ready = (pri, Duration::ZERO);
+                let ready = self.queue.decide_again(id, ready, by_client, now.mono);
+                (ready, Outcome::DeadLettered)
+            }
+            None => (self.queue.decide_bury(id, pri), Outcome::Buried),
+        };
+        decision
+    }
+
+    /// Whether a job may go to this tube as a dead letter: not if it is one already, nor into the tube
+    /// that it is in.
+    fn may_take_dead_letter(&mut self, tube: &str, id: JobId, now: Now) -> bool {
+        let had = self.queue.attributes(id).and_then(Attributes::decode);
+        let is_one = had.is_some_and(|had| had.dead_lettered_from.is_some());
+        let is_here = self.queue.job(id).is_some_and(|job| job.tube == tube);
+        !is_one && !is_here && self.has_room_for_tube(tube, now)
+    }
+
+    /// Log and apply a decision, in a frame of its own. `or_bury`: where there is no room for all of it,
+    /// the job may be buried with what every job has set aside.
+    fn carry_out_alone(
+        &mut self,
+        decision: &Decision,
+        or_bury: bool,
+        now: Now,
+    ) -> Result<Outcome, StoreError> {
+        let joined = self
+            .store
+            .join_size(decision.size(), decision.purpose(), now);
+        let logged = match joined {
+            Ok(()) => self.carry_out(decision, now)?,
+            Err(AppendError::NoRoom(_)) => Logged::Full,
+            Err(AppendError::Failed(error)) => return Err(error),
+        };
+        self.store.part()?;
+        if let Logged::Done = logged {
+            return Ok(decision.outcome);
+        }
+        let is_aside = matches!(decision.outcome, Outcome::Buried | Outcome::DeadLettered);
+        if or_bury
+            && is_aside
+            && let Some(job) = self.queue.job(decision.id)
+            && let Some(bury) = self.queue.decide_bury(decision.id, job.pri)
+            && let Logged::Done = self.update(&bury, Purpose::Update, now)?
+        {
+            self.queue.note_failure(decision.id, decision.reason, true);
+            return Ok(Outcome::Buried);
+        }
+        Ok(Outcome::NoRoom)
+    }
+
+    fn carry_out(&mut self, decision: &Decision, now: Now) -> Result<Logged, StoreError> {
+        let id = decision.id;
+        let is_aside = decision.outcome != Outcome::Again;
+        if decision.outcome == Outcome::Deleted {
+            self.queue.note_failure(id, decision.reason, true);
+            return self.log_delete(id, now);
+        }
+        if let Some(update) = &decision.update
+            && let Logged::Full = self.log_update(update, NO_KICK, Purpose::Update, now)?
+        {
+            return Ok(Logged::Full);
+        }
+        self.queue.note_failure(id, decision.reason, is_aside);
+        match &decision.list {
+            None => Ok(Logged::Done),
+            Some(list) => self.log_attributes(&Change::Attributes { id, list }, now),
+        }
+    }
+
+    /// Why a ready job must not be handed out: its limit is reached, or it has expired.
+    pub(super) fn is_over(&self, id: JobId, now: Now) -> Option<Reason> {
+        if !self.queue.has_policies() {
+            return None;
+        }
+        let policy = self.queue.policy_of_job(id)?;
+        if self.is_expired(id, policy, now) {
+            return Some(Reason::Expired);
+        }
+        if !policy.is_spent(self.queue.deliveries(id)) {
+            return None;
+        }
+        // Of the last delivery no more is known than that it is over.
+        Some(Reason::Disconnected)
+    }
+
+    pub(super) fn is_expired(&self, id: JobId, policy: &Policy, now: Now) -> bool {
+        policy.expire_after.is_some()
+            && self
+                .queue
+                .job(id)
+                .is_some_and(|job| job.state == JobState::Ready)
+            && self.expires_at(id, now).is_some_and(|at| at <= now.wall_ns)
+    }
+
+    /// When a job expires unless it is reserved before: wall time, nanoseconds since 1970. `None`: never,
+    /// or it was reserved since its put, or since it became a dead letter.
+    pub(super) fn expires_at(&self, id: JobId, now: Now) -> Option<u64> {
+        let after = self.queue.policy_of_job(id)?.expire_after?;
+        let job = self.queue.job(id)?;
+        let had = self.queue.attributes(id).and_then(Attributes::decode);
+        let had = had.unwrap_or_default();
+        let reserves_before = match had.dead_lettered_from {
+            Some(_) => had.counted_from.unwrap_or(0),
+            None => 0,
+        };
+        if job.state == JobState::Reserved || job.counters.reserves > reserves_before {
+            return None;
+        }
+        let since = had.counted_since_wall_ns;
+        let since = since.unwrap_or_else(|| now.to_wall(job.created));
+        Some(since.saturating_add(u64::from(after) * SECOND_NS as u64))
+    }
+
+    /// A job that must not be handed out, for this reason, is set aside.
+    pub(super) fn set_aside(
+        &mut self,
+        id: JobId,
+        reason: Reason,
+        now: Now,
+    ) -> Result<Logged, StoreError> {
+        let Some(policy) = self.queue.policy_of_job(id).cloned() else {
+            return Ok(Logged::Done);
+        };
+        let is_deleted = reason == Reason::Expired && policy.expired == Expired::Delete;
+        let target = match is_deleted {
+            true => &DeadLetter::Delete,
+            false => &policy.dead_letter,
+        };
+        let failure = Failure {
+            id,
+            reason,
+            wish: None,
+            text: None,
+        };
+        let decision = self.decide_set_aside(&failure, target, now);
+        self.make_way(decision.purpose(), now)?;
+        Ok(match self.carry_out_alone(&decision, true, now)? {
+            Outcome::NoRoom => Logged::Full,
+            _ => Logged::Done,
+        })
+    }
+
+    /// A worker, or an operator, buries a job: its deliveries are counted from now on, and `text` says
+    /// why if it is given.
+    pub(super) fn bury_with(
+        &mut self,
+        id: JobId,
+        pri: u32,
+        text: Option<&[u8]>,
+        now: Now,
+    ) -> Result<Logged, StoreError> {
+        let Some(bury) = self.queue.decide_bury(id, pri) else {
+            unreachable!("job {id} is buried and does not exist")
+        };
+        let reserves = self.queue.job(id).map_or(0, |job| job.counters.reserves);
+        let failures = self.queue.deliveries(id);
+        let list = self.list_with(id, |had| Attributes {
+            counted_from: Some(reserves),
+            counted_since_wall_ns: Some(now.wall_ns),
+            failures: Some(failures),
+            reason: Some(Reason::Buried),
+            text: text.or(had.text),
+            ..had
+        });
+        let mut logged = self.log_with_list(&bury, (id, &list), NO_KICK, now)?;
+        if text.is_none() && matches!(logged, Logged::Full) {
+            // As where no policy is: every job has room for this set aside.
+            logged = self.update(&bury, Purpose::Update, now)?;
+        }
+        if let Logged::Done = logged {
+            self.queue.note_failure(id, Reason::Buried, false);
+        }
+        Ok(logged)
+    }
+
+    /// A job is in another tube from now on, in the state that it has; its deliveries are counted from
+    /// now on. One that is in that tube already stays as it is.
+    pub(super) fn move_to(
+        &mut self,
+        id: JobId,
+        tube: &str,
+        now: Now,
+    ) -> Result<Logged, StoreError> {
+        let Some(job) = self.queue.job(id) else {
+            unreachable!("job {id} is moved and does not exist")
+        };
+        if job.tube == tube {
+            return Ok(Logged::Done);
+        }
+        let reserves = job.counters.reserves;
+        if !self.has_room_for_tube(tube, now) {
+            return Ok(Logged::Full);
+        }
+        let list = self.list_with(id, |had| Attributes {
+            tube: Some(tube),
+            ..counted_from_now(had, reserves, now)
+        });
+        self.log_list_alone(&Change::Attributes { id, list: &list }, now)
+    }
+
+    /// What the copy of a job has that is put into a tube in its place. `None`: it is a plain job.
+    pub(super) fn list_of_copy(&self, id: JobId, tube: &str, now: Now) -> Option<Vec<u8>> {
+        let reserves = self.queue.job(id)?.counters.reserves;
+        let has_list = self.queue.attributes(id).is_some();
+        let is_counted = reserves > 0 && self.queue.policy_of(tube).is_some();
+        (has_list || is_counted).then(|| {
+            self.list_with(id, |had| Attributes {
+                tube: None,
+                ..counted_from_now(had, reserves, now)
+            })
+        })
+    }
+
+    /// A job that was set aside is ready again, in the tube that it came from, and its deliveries are
+    /// counted from now on; one that was buried otherwise is kicked. What was said of its last failure
+    /// stays. `None`: it was not set aside.
+    pub(super) fn send_back(&mut self, id: JobId, now: Now) -> Result<Option<Logged>, StoreError> {
+        let Some(job) = self.queue.job(id) else {
+            return Ok(None);
+        };
+        let reserves = job.counters.reserves;
+        let had = self.queue.attributes(id).and_then(Attributes::decode);
+        let is_buried = job.state == JobState::Buried;
+        if !is_buried && had.is_none_or(|had| had.failures.is_none()) {
+            return Ok(None);
+        }
+        let from = had
+            .and_then(|had| had.dead_lettered_from)
+            .map(str::to_owned);
+        let kick = self.queue.decide_kick(id);
+        if let (None, Some(kick)) = (had, &kick) {
+            return Ok(Some(self.log_kick(kick, id, NO_KICK, now)?));
+        }
+        if let Some(from) = &from
+            && !self.has_room_for_tube(from, now)
+        {
+            return Ok(Some(Logged::Full));
+        }
+        let list = self.list_with(id, |had| Attributes {
+            tube: from.as_deref().or(had.tube),
+            ..counted_from_now(had, reserves, now)
+        });
+        let list: &[u8] = &list;
+        Ok(Some(match &kick {
+            Some(kick) => self.log_with_list(kick, (id, list), NO_KICK, now)?,
+            None => self.log_list_alone(&Change::Attributes { id, list }, now)?,
+        }))
+    }
+
+    /// Whether the deliveries of a job are counted by its tube's policy, and were some.
+    pub(super) fn has_deliveries(&self, id: JobId) -> bool {
+        self.acts_on_failures(id) && self.queue.deliveries(id) > 0
+    }
+
+    /// Log and apply the kick of a job. Its deliveries are counted from now on.
+    pub(super) fn log_kick(
+        &mut self,
+        change: &Change<'_>,
+        id: JobId,
+        kick: u16,
+        now: Now,
+    ) -> Result<Logged, StoreError> {
+        if !self.has_deliveries(id) {
+            return self.update_of_kick(change, kick, Purpose::Update, now);
+        }
+        let reserves = self.queue.job(id).map_or(0, |job| job.counters.reserves);
+        let list = self.list_with(id, |had| Attributes {
+            counted_from: Some(reserves),
+            counted_since_wall_ns: Some(now.wall_ns),
+            ..had
+        });
+        match self.log_with_list(change, (id, &list), kick, now)? {
+            // As where no policy is: every job has room for this set aside.
+            Logged::Full => self.log_update(change, kick, Purpose::Update, now),
+            Logged::Done => Ok(Logged::Done),
+        }
+    }
+
+    /// A reserve of a job whose deliveries are counted is logged at once: the reply waits for it.
+    pub(super) fn log_delivery(&mut self, id: JobId, now: Now) -> Result<(), StoreError> {
+        if self.log().is_none() || !self.is_counted(id) {
+            return Ok(());
+        }
+        self.make_way(Purpose::Update, now)?;
+        let Some(change) = self.queue.snapshot(id) else {
+            return Ok(());
+        };
+        match self.store.append(&change, &[], Purpose::Update, now) {
+            Ok(place) => {
+                self.store.keep_update(place);
+                if let Some(freed) = self.queue.note_update(id, place) {
+                    self.store.free_update(freed);
+                }
+                Ok(())
+            }
+            // It is logged with the other counters when there is room.
+            Err(AppendError::NoRoom(_)) => Ok(()),
+            Err(AppendError::Failed(error)) => Err(error),
+        }
+    }
+}
+
+/// Of a job that is to be in a tube as if it had just come: its deliveries, and the time after which it
+/// expires, are counted from now on.
+pub(super) fn counted_from_now(had: Attributes<'_>, reserves: u32, now: Now) -> Attributes<'_> {
+    Attributes {
+        counted_from: Some(reserves),
+        counted_since_wall_ns: Some(now.wall_ns),
+        failures: None,
+        dead_lettered_from: None,
+        ..had
+    }
+}
+
+fn is_by_client(reason: Reason) -> bool {
+    matches!(reason, Reason::Released | Reason::Failed)
+}
+
+#[cfg(test)]
+mod crashes;
+#[cfg(test)]
+mod tests;
