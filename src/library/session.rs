@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use super::reserved::Reserved;
+use crate::UsageError;
 use crate::door::{self, Answer, Job, JobError, Outcome, Pending, PutOptions};
-use crate::protocol::{BATCH_MAX, Command, Cursor, JobPage, ListJobs, OnEach, PAGE_MAX};
+use crate::policy;
+use crate::protocol::{BATCH_MAX, Command, Cursor, JobPage, ListJobs, OnEach, PAGE_MAX, SetPolicy};
 use crate::types::{JobId, JobState};
 
 /// A session of a [`Queue`](super::Queue): it watches tubes, and jobs that it reserves belong to
@@ -239,6 +241,58 @@ impl Session {
         self.0.run_as(command, |answer, _| done(answer))
     }
 
+    /// Say what went wrong with a job that is reserved here, in at most 4,096 bytes, which need not be
+    /// text. Its tube's policy says what becomes of it; without one it is ready at once. Gives the
+    /// dead-letter tube if it has come there. Durable when it has succeeded, as the policy of syncs says.
+    ///
+    /// # Errors
+    /// [`JobError::NotFound`], [`JobError::TooBig`], [`JobError::OutOfSpace`].
+    pub fn fail(&self, id: JobId, text: impl Into<Vec<u8>>) -> Pending<Option<Box<str>>> {
+        let text = text.into().into();
+        let fail = Command::Fail { id, text };
+        self.0.run_as(fail, |answer, _| match answer {
+            Answer::DeadLettered(tube) => Ok(Some(tube)),
+            answer => done(answer).map(|()| None),
+        })
+    }
+
+    /// The same as [`Session::bury`], with the reason, in at most 4,096 bytes, which need not be text.
+    ///
+    /// # Errors
+    /// [`JobError::NotFound`], [`JobError::TooBig`], [`JobError::OutOfSpace`].
+    pub fn bury_with_reason(&self, id: JobId, pri: u32, text: impl Into<Vec<u8>>) -> Pending<()> {
+        let text = text.into().into();
+        let bury = Command::BuryWithReason { id, pri, text };
+        self.0.run_as(bury, |answer, _| done(answer))
+    }
+
+    /// Have a job that is ready, delayed, buried, or reserved here in another tube from now on, in the
+    /// state that it has. Durable when it has succeeded, as the policy of syncs says.
+    ///
+    /// # Errors
+    /// [`JobError::NotFound`], [`JobError::BadTubeName`], [`JobError::OutOfSpace`].
+    pub fn move_job(&self, id: JobId, tube: &str) -> Pending<()> {
+        let tube = tube.to_owned().into();
+        let command = Command::MoveJob { id, tube };
+        self.0.run_as(command, |answer, _| done(answer))
+    }
+
+    /// Set the policy of a tube, or of the tubes that match a pattern and have none of their own: a line
+    /// such as `delivery-limit=8 retry-min=5`, which replaces the one before; an empty one removes it.
+    /// Durable when it has succeeded, as the policy of syncs says; then [`JobError::OutOfSpace`] may say
+    /// that there are too many.
+    ///
+    /// # Errors
+    /// What is wrong with the name or the line.
+    pub fn set_policy(&self, tubes: &str, policy: &str) -> Result<Pending<()>, UsageError> {
+        let set = SetPolicy {
+            tubes: policy::tubes(tubes)?,
+            policy: policy.parse()?,
+        };
+        let set = Command::SetPolicy(Box::new(set));
+        Ok(self.0.run_as(set, |answer, _| done(answer)))
+    }
+
     /// Restart the time to run of a job that is reserved here. Nothing durable.
     ///
     /// # Errors
@@ -363,6 +417,26 @@ impl Session {
     pub fn stats_job(&self, id: JobId) -> Pending<String> {
         self.0
             .run_as(Command::StatsJob(id), |answer, _| document(answer))
+    }
+
+    /// The document of the protocol's `stats-job-extended`, YAML: what a job has beyond a plain one, and
+    /// why its last delivery failed.
+    ///
+    /// # Errors
+    /// [`JobError::NotFound`].
+    pub fn stats_job_extended(&self, id: JobId) -> Pending<String> {
+        let command = Command::StatsJobExtended(id);
+        self.0.run_as(command, |answer, _| document(answer))
+    }
+
+    /// The document of the protocol's `stats-policy`, YAML: the policy of a tube, which need not exist,
+    /// and what it has done.
+    ///
+    /// # Errors
+    /// [`JobError::NotFound`] without a policy; [`JobError::BadTubeName`].
+    pub fn stats_policy(&self, tube: &str) -> Pending<String> {
+        let command = Command::StatsPolicy(tube.to_owned().into());
+        self.0.run_as(command, |answer, _| document(answer))
     }
 }
 

@@ -425,3 +425,42 @@ fn the_last_handle_may_go_on_the_engines_own_thread() {
     drop((queue, held, let_go));
     told.recv().unwrap();
 }
+
+#[test]
+fn a_policy_says_what_becomes_of_jobs_that_fail_and_a_worker_says_why() {
+    let disk = SimFs::new(1);
+    let queue = on(&disk);
+    let policy = "delivery-limit=2 dead-letter=dead";
+    let set = queue.set_policy("default", policy).unwrap();
+    set.wait().unwrap();
+    let error = queue.set_policy("default", "limit=2").unwrap_err();
+    assert!(error.to_string().contains("a policy has no 'limit'"));
+    let job = put(&queue, "job");
+    for dead_letter in [None, Some("dead".into())] {
+        let reserved = queue.reserve_job(job).wait().unwrap().keep();
+        let failed = queue.fail(reserved.id, "no host").wait().unwrap();
+        assert_eq!(failed, dead_letter);
+    }
+    let shown = queue.stats_job_extended(job).wait().unwrap();
+    assert!(
+        shown.contains("reason: \"failed\"\ntext: \"no host\"\n"),
+        "{shown}"
+    );
+    queue.move_job(job, "other").wait().unwrap();
+    let kept = queue.reserve_job(job).wait().unwrap().keep();
+    let too_long = vec![b'x'; 4097];
+    assert!(matches!(
+        queue.bury_with_reason(kept.id, 1, too_long).wait(),
+        Err(JobError::TooBig {
+            size: 4097,
+            size_max: 4096
+        })
+    ));
+    queue.bury_with_reason(kept.id, 1, "later").wait().unwrap();
+    let shown = queue.stats_policy("default").wait().unwrap();
+    assert!(shown.contains("total-failed: 2\n"), "{shown}");
+    assert!(matches!(
+        queue.stats_policy("other").wait(),
+        Err(JobError::NotFound)
+    ));
+}
