@@ -82,7 +82,7 @@ pub(crate) fn write_private(path: &std::path::Path, text: &str) {
 /// Each command, the roles that may run it, and what it is answered then, up to its first blank.
 /// `{id}` is a job of the tube `mail-a`, which the client uses and watches, `{padded}` its id in nine
 /// digits.
-const COMMANDS: [(&str, &str, &str); 35] = [
+const COMMANDS: [(&str, &str, &str); 42] = [
     ("put 0 0 60 1\r\nx", "all put", "INSERTED"),
     ("use mail-a", "all put work read", "USING"),
     ("watch mail-a", "all work", "WATCHING"),
@@ -120,6 +120,17 @@ const COMMANDS: [(&str, &str, &str); 35] = [
         "RELEASED_BATCH",
     ),
     ("delete-batch 9\r\n{padded}", "all work", "DELETED_BATCH"),
+    ("fail {id} 3\r\nwhy", "all work", "NOT_FOUND"),
+    ("bury-with-reason {id} 0 3\r\nwhy", "all work", "NOT_FOUND"),
+    ("move-job {id} mail-a", "all work", "MOVED"),
+    ("stats-job-extended {id}", "all work read", "OK"),
+    ("set-policy mail-a max-jobs=1000", "all", "POLICY_SET"),
+    ("stats-policy mail-a", "all work read", "OK"),
+    (
+        "set-policy mail-a max-jobs=1000 dead-letter=mail-b",
+        "all",
+        "POLICY_SET",
+    ),
     ("nonsense", "all put work read", "UNKNOWN_COMMAND"),
     ("delete x", "all put work read", "BAD_FORMAT"),
 ];
@@ -197,6 +208,7 @@ fn with_a_pattern_a_token_is_for_those_tubes_alone() {
             "stats" | "list-tube-used" | "list-tubes-watched" => continue,
             "capabilities" | "abort" => continue,
             "stats-tube mail-a" | "pause-tube mail-a 0" | "list-jobs mail-a ready 0 10" => continue,
+            about if about.contains("-policy mail-a") => continue,
             "put-with 0 0 60 1 tube=mail-a\r\nx" => "INSERTED",
             "nonsense" | "delete x" => continue,
             _ => "NOT_AUTHORIZED",
@@ -205,6 +217,15 @@ fn with_a_pattern_a_token_is_for_those_tubes_alone() {
     }
     // The tube that everyone uses and watches at first is not one of them.
     let mut wire = house.with(&all);
+    for line in [
+        "set-policy mail-* delivery-limit=1",
+        "set-policy mail-? delivery-limit=1",
+        "set-policy other delivery-limit=1",
+        "set-policy mail-a delivery-limit=1 dead-letter=other",
+        "stats-policy other",
+    ] {
+        assert_eq!(wire.ask(line), "NOT_AUTHORIZED", "{line}");
+    }
     assert_eq!(wire.try_put(b"x"), "NOT_AUTHORIZED");
     assert_eq!(wire.ask("reserve-with-timeout 0"), "NOT_AUTHORIZED");
     assert_eq!(wire.ask("watch mail-a"), "WATCHING 2");

@@ -62,7 +62,7 @@ fn capabilities_lists_the_extended_commands() {
 }
 
 /// Each line, and what beanstalkd answers to it.
-const LINES: [(&str, &str); 9] = [
+const LINES: [(&str, &str); 15] = [
     ("abort", "UNKNOWN_COMMAND"),
     ("reserve-batch 1 0", "BAD_FORMAT"),
     ("capabilities", "UNKNOWN_COMMAND"),
@@ -72,6 +72,12 @@ const LINES: [(&str, &str); 9] = [
     ("delete-batch 1", "UNKNOWN_COMMAND"),
     ("touch-batch 1", "UNKNOWN_COMMAND"),
     ("release-batch 1 0 1", "UNKNOWN_COMMAND"),
+    ("fail 1 1", "UNKNOWN_COMMAND"),
+    ("bury-with-reason 1 0 1", "UNKNOWN_COMMAND"),
+    ("move-job 1 a", "UNKNOWN_COMMAND"),
+    ("set-policy a rate=1/s", "UNKNOWN_COMMAND"),
+    ("stats-job-extended 1", "BAD_FORMAT"),
+    ("stats-policy a", "BAD_FORMAT"),
 ];
 
 #[test]
