@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::api::fields::Fields;
 use super::api::filter::{Filter, Pattern};
-use super::api::tasks;
+use super::api::{policies, tasks};
 use super::guard::Access;
 use super::query::{Query, decode};
 use super::routes::{Found, find};
@@ -25,7 +25,7 @@ pub fn any_request(data: &[u8]) {
 
 fn any_path(target: &str) {
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
-    for method in [Method::GET, Method::POST, Method::DELETE] {
+    for method in [Method::GET, Method::PUT, Method::POST, Method::DELETE] {
         let Found::Route(route) = find(&method, path) else {
             continue;
         };
@@ -84,6 +84,7 @@ fn any_body(body: &str) {
         return;
     };
     tasks::any_plan(&fields);
+    policies::any_policy(&fields);
     if let Ok(filter) = Filter::parse(&fields) {
         let value: &Value = filter.value();
         let again = Fields::parse(value.to_string().as_bytes()).and_then(|it| Filter::parse(&it));

@@ -14,6 +14,7 @@ use super::api::checks::{Check, Checks, KINDS};
 use super::cluster;
 use super::exposition::{Format, Kind, Page, seconds};
 use super::snapshot::{Snapshot, TubeFigures};
+use bsd::attributes::Reason;
 use bsd::engine::{Figures, LogFigures};
 use bsd::protocol::Op;
 use bsd::types::Time;
@@ -181,6 +182,40 @@ const FAMILIES: &[Family] = &[
         kind: Kind::Counter,
         help: "Times that the tube was paused.",
         write: |page, tube, of| page.sample("bsd_tube_pauses_total", &[("tube", tube)], of.pauses),
+    },
+    Family {
+        name: "bsd_tube_failures",
+        kind: Kind::Counter,
+        help: "Deliveries that failed, and jobs that expired or were buried, by reason.",
+        write: |page, tube, of| {
+            let Some(failures) = &of.failures else { return };
+            for (reason, count) in Reason::ALL.into_iter().zip(failures.by_reason) {
+                let labels = [("tube", tube), ("reason", reason.word())];
+                page.sample("bsd_tube_failures_total", &labels, count);
+            }
+        },
+    },
+    Family {
+        name: "bsd_tube_set_aside",
+        kind: Kind::Counter,
+        help: "Jobs whose delivery limit was reached, or that expired.",
+        write: |page, tube, of| {
+            if let Some(failures) = &of.failures {
+                let count = failures.set_aside;
+                page.sample("bsd_tube_set_aside_total", &[("tube", tube)], count);
+            }
+        },
+    },
+    Family {
+        name: "bsd_tube_puts_refused",
+        kind: Kind::Counter,
+        help: "Puts that the policy of the tube has refused.",
+        write: |page, tube, of| {
+            if let Some(failures) = &of.failures {
+                let count = failures.puts_refused;
+                page.sample("bsd_tube_puts_refused_total", &[("tube", tube)], count);
+            }
+        },
     },
     Family {
         name: "bsd_tube_pause_left_seconds",

@@ -3,10 +3,10 @@
 
 use serde_json::{Map, Value, json};
 
-use super::api::filter::IDS_MAX;
+use super::api::filter::{IDS_MAX, reasons};
 use super::api::jobs::ACTIONS;
 use super::api::look::LISTED;
-use super::api::{checks, events};
+use super::api::{checks, events, policies};
 use super::route::{Kind, Parameter, Role, Route, Shape};
 use super::routes::ROUTES;
 
@@ -203,6 +203,16 @@ fn schemas() -> Value {
             ("next", or_null(text())),
         ]),
         "Tube": tube(),
+        "Policies": object(&[
+            ("policies", list(reference("PolicySet"))),
+            ("next", or_null(text())),
+        ]),
+        "PolicySet": object(&[
+            ("tubes", text()),
+            ("policy", or_null(reference("PolicyShown"))),
+        ]),
+        "PolicyShown": open_object(&[], &policy_fields(false)),
+        "TubePolicy": tube_policy(),
         "Jobs": object(&[
             ("jobs", list(reference("Job"))),
             ("next", or_null(text())),
@@ -366,6 +376,7 @@ fn requests() -> Map<String, Value> {
         ("Delay", object(&[("delay", count())])),
         ("Priority", object(&[("priority", count())])),
         ("Move", open_object(&[("to", text())], &[("kick", flag())])),
+        ("Policy", open_object(&[], &policy_fields(true))),
         ("Pause", object(&[("seconds", count())])),
         (
             "PauseMany",
@@ -434,6 +445,8 @@ fn filter() -> Value {
             ("priority_max", count()),
             ("age_min_seconds", count()),
             ("age_max_seconds", count()),
+            ("reason", one_of(&reasons())),
+            ("dead_lettered_from", text()),
             ("contains", reference("Bytes")),
         ],
     )
@@ -585,6 +598,39 @@ fn tube() -> Value {
     ])
 }
 
+/// The values of a policy. In a request numbers may be texts too.
+fn policy_fields(is_request: bool) -> Vec<(&'static str, Value)> {
+    let number = || json!({"type": "number", "minimum": 0});
+    let kind = |name: &str| match (policies::is_number(name), is_request) {
+        (true, false) => number(),
+        (false, false) => text(),
+        (_, true) => json!({"anyOf": [number(), text(), {"type": "null"}]}),
+    };
+    policies::names().map(|name| (name, kind(name))).collect()
+}
+
+fn tube_policy() -> Value {
+    let failures: Vec<_> = reasons()
+        .into_iter()
+        .map(|reason| (reason, count()))
+        .collect();
+    open_object(
+        &[
+            ("tube", or_null(text())),
+            ("set_for", or_null(text())),
+            ("policy", or_null(reference("PolicyShown"))),
+        ],
+        &[
+            ("jobs", count()),
+            ("bytes", count()),
+            ("failures", object(&failures)),
+            ("set_aside", count()),
+            ("puts_refused", count()),
+            ("dead_letters_of", list(text())),
+        ],
+    )
+}
+
 fn client() -> Value {
     open_object(
         &[
@@ -665,7 +711,7 @@ fn job_then() -> Value {
 }
 
 fn job() -> Value {
-    object(&[
+    let needed = [
         ("id", count()),
         ("tube", text()),
         ("state", one_of(&["ready", "reserved", "delayed", "buried"])),
@@ -682,5 +728,17 @@ fn job() -> Value {
         ("kicks", count()),
         ("body_size", count()),
         ("body", or_null(reference("Body"))),
-    ])
+        ("deliveries", count()),
+    ];
+    let others = [
+        ("key", text()),
+        ("unique", one_of(&["exists", "waiting"])),
+        ("group", text()),
+        ("reason", one_of(&reasons())),
+        ("text", reference("Body")),
+        ("failures", count()),
+        ("dead_lettered_from", text()),
+        ("dead_lettered_at", text()),
+    ];
+    open_object(&needed, &others)
 }

@@ -29,6 +29,10 @@ pub(super) enum Action {
     Log,
     CancelHistory,
     Jobs,
+    Policies,
+    Policy,
+    SetPolicy,
+    RemovePolicy,
     Clients,
     Client,
     CloseClient,
@@ -74,6 +78,8 @@ impl Action {
             | Action::CloseClient
             | Action::Pause
             | Action::PauseMany
+            | Action::SetPolicy
+            | Action::RemovePolicy
             | Action::StartTask
             | Action::Clear
             | Action::Redrive
@@ -112,6 +118,8 @@ pub(super) enum Page {
     Change(&'static str),
     CloseClient,
     Pause,
+    SetPolicy,
+    RemovePolicy,
     Count,
     Run,
     Cancel,
@@ -120,8 +128,9 @@ pub(super) enum Page {
 impl Page {
     /// It is sent by a form that changes jobs, or begins what does.
     pub(super) fn changes_jobs(self) -> bool {
-        use Page::{Change, CloseClient, Pause, Put, Run};
-        matches!(self, Put | Change(_) | CloseClient | Pause | Run)
+        use Page::{Change, CloseClient, Pause, Put, RemovePolicy, Run, SetPolicy};
+        let is_of_tube = matches!(self, Put | Pause | SetPolicy | RemovePolicy);
+        is_of_tube || matches!(self, Change(_) | CloseClient | Run)
     }
 }
 

@@ -20,11 +20,25 @@ const fn change(
     route
 }
 
+/// A route on which something is replaced, as the body that is sent says.
+const fn put(
+    path: &'static str,
+    action: Action,
+    takes: &'static str,
+    answer: &'static str,
+) -> Route {
+    let mut route = route(Method::PUT, path, Role::Admin, action, Shape::Json(answer));
+    route.takes = Some(takes);
+    route
+}
+
 /// A route on which something is deleted or ended.
 const fn delete(path: &'static str, action: Action, answer: &'static str) -> Route {
     let shape = Shape::Json(answer);
     route(Method::DELETE, path, Role::Admin, action, shape)
 }
+
+const POLICY: &str = "/api/v1/tubes/{tube}/policy";
 
 /// All of them, the console's apart.
 pub(super) const ROUTES: &[Route] = &[
@@ -105,6 +119,44 @@ pub(super) const ROUTES: &[Route] = &[
         Shape::Json("Tube"),
     )
     .named("tube", "One tube"),
+    look(
+        "/api/v1/policies",
+        Role::Read,
+        Action::Policies,
+        Shape::Json("Policies"),
+    )
+    .named(
+        "policies",
+        "Policies of tubes, by the names and patterns under which they were set",
+    )
+    .taking(&[
+        Parameter::text(
+            "after",
+            "Only policies behind this name: `next` of the page before",
+        ),
+        Parameter::number(
+            "limit",
+            "The most policies of a page [100]",
+            1,
+            LIMIT_MAX as u64,
+        ),
+    ]),
+    look(
+        POLICY,
+        Role::Read,
+        Action::Policy,
+        Shape::Json("TubePolicy"),
+    )
+    .named(
+        "policy",
+        "The policy of a tube, its own or that of a pattern, and what it has done",
+    ),
+    put(POLICY, Action::SetPolicy, "Policy", "PolicySet").named(
+        "setPolicy",
+        "Set the policy of a tube, or of the tubes that match a pattern, as a whole",
+    ),
+    delete(POLICY, Action::RemovePolicy, "PolicySet")
+        .named("removePolicy", "Remove the policy of a tube, or of a pattern"),
     look(
         "/api/v1/tubes/{tube}/jobs",
         Role::Read,
@@ -214,6 +266,16 @@ pub(super) const ROUTES: &[Route] = &[
     )
     .named("bury", "Bury a ready or delayed job"),
     change(
+        "/api/v1/jobs/{id}/redrive",
+        Action::Change,
+        "Nothing",
+        "Changed",
+    )
+    .named(
+        "sendBack",
+        "Make a dead letter ready in the tube that it came from",
+    ),
+    change(
         "/api/v1/jobs/{id}/release",
         Action::Release,
         "Release",
@@ -259,7 +321,7 @@ pub(super) const ROUTES: &[Route] = &[
     )
     .named(
         "redrive",
-        "Make the buried jobs of a tube ready, there or in another tube, as a task",
+        "Send the dead letters of a tube back and make its buried jobs ready, or move these, as a task",
     )
     .answering(StatusCode::ACCEPTED),
     look(

@@ -12,7 +12,7 @@ use tracing::info;
 use super::answer::{Answer, Problem, Said, WrongToken, json};
 use super::api::fields::{Fields, check_kind};
 use super::api::{
-    checks, clients, drain, events, history, jobs, log, look, search, standby, tasks,
+    checks, clients, drain, events, history, jobs, log, look, policies, search, standby, tasks,
 };
 use super::body::{self, Limit};
 use super::caller::Caller;
@@ -190,6 +190,10 @@ async fn act(
         Action::Clients => clients::clients(doorway, &query).await,
         Action::Client => clients::client(doorway, &captured).await,
         Action::CloseClient => clients::close(doorway, &captured, query.text("address")).await,
+        Action::Policies => policies::list(doorway, &query).await,
+        Action::Policy => policies::show(doorway, captured).await,
+        Action::SetPolicy => policies::set(doorway, captured, &fields).await,
+        Action::RemovePolicy => policies::remove(doorway, captured).await,
         Action::Put => jobs::put(doorway, captured, &fields).await,
         Action::Delete => jobs::change(doorway, &captured, "delete", &fields).await,
         Action::Change => jobs::change(doorway, &captured, route.last(), &fields).await,

@@ -11,7 +11,7 @@ use super::State;
 use super::answer::Problem;
 use bsd::door::{Slice, Step, Work};
 use bsd::engine::Figures;
-use bsd::queue::{Queue, TubeList};
+use bsd::queue::{Queue, TubeFailures, TubeList};
 use bsd::types::{JobCounts, Now, Time};
 
 /// Age up to which a snapshot is shown.
@@ -55,6 +55,8 @@ pub(super) struct TubeFigures {
     pub(super) pause_left_ns: i64,
     /// Of the ready jobs the age of the oldest, nanoseconds.
     pub(super) oldest_ready_ns: i64,
+    /// What has failed; few tubes have any.
+    pub(super) failures: Option<Box<TubeFailures>>,
 }
 
 impl TubeFigures {
@@ -73,6 +75,8 @@ impl TubeFigures {
             return Some(counted);
         };
         let oldest = queue.oldest_ready(name);
+        let failures = Some(queue.tube_failures(name));
+        let failures = failures.filter(|it| *it != TubeFailures::default());
         Some(TubeFigures {
             is_gone: false,
             jobs: found.jobs,
@@ -81,6 +85,7 @@ impl TubeFigures {
             waiting: found.waiting,
             pause_left_ns: found.pause_left_ns,
             oldest_ready_ns: oldest.map_or(0, |put| now.since(put).max(0)),
+            failures: failures.map(Box::new),
             ..counted
         })
     }
@@ -101,6 +106,14 @@ impl TubeFigures {
         self.pauses += other.pauses;
         self.pause_left_ns = self.pause_left_ns.max(other.pause_left_ns);
         self.oldest_ready_ns = self.oldest_ready_ns.max(other.oldest_ready_ns);
+        if let Some(more) = &other.failures {
+            let failures = self.failures.get_or_insert_default();
+            for (count, more) in failures.by_reason.iter_mut().zip(more.by_reason) {
+                *count += more;
+            }
+            failures.set_aside += more.set_aside;
+            failures.puts_refused += more.puts_refused;
+        }
     }
 }
 

@@ -151,7 +151,8 @@ fn reserved(id: ClientId, slice: &Slice<'_>) -> Value {
     let first = queue.client_view(id).and_then(|view| view.first_reserved);
     let marks = std::iter::successors(first, |mark| queue.reserved_behind(id, *mark));
     let jobs = marks.take(LIMIT_MAX).filter_map(|mark| queue.job(mark.id));
-    jobs.map(|job| job_value(&job, slice.now())).collect()
+    jobs.map(|job| job_value(queue, &job, slice.now()))
+        .collect()
 }
 
 fn client_value(id: ClientId, client: &ClientView<'_>, link: Link) -> Value {

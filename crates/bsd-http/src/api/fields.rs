@@ -49,6 +49,19 @@ impl Fields {
         }
     }
 
+    /// All fields that are there, each a text or a number.
+    pub(super) fn words(&self) -> Result<Vec<(&str, String)>, Problem> {
+        let there = self.0.iter().filter(|(_, value)| !value.is_null());
+        let word = |(name, value): (&'_ String, &Value)| match value {
+            Value::String(text) => Ok(text.clone()),
+            Value::Number(number) => Ok(number.to_string()),
+            _ => Err(bad(format!("{name} is a text or a number"))),
+        };
+        there
+            .map(|(name, value)| Ok((&**name, word((name, value))?)))
+            .collect()
+    }
+
     /// A number in this range, if it is there.
     pub(super) fn number(&self, name: &str, min: u64, max: u64) -> Result<Option<u64>, Problem> {
         let Some(value) = self.get(name) else {

@@ -7,7 +7,8 @@ use super::bad;
 use super::fields::{Fields, needed};
 use super::look::body_value;
 use crate::answer::Problem;
-use bsd::queue::JobView;
+use bsd::attributes::{Attributes, Reason};
+use bsd::queue::{JobView, Queue};
 use bsd::types::{JobId, JobState, Now, SECOND_NS};
 pub(crate) use bsd_net::pattern::Pattern;
 
@@ -55,6 +56,10 @@ pub(crate) struct Filter {
     priorities: Range,
     /// Seconds.
     ages: Range,
+    /// Why their last deliveries failed, or they were buried.
+    reason: Option<Reason>,
+    /// The tubes from which they came as dead letters.
+    dead_lettered_from: Option<Pattern>,
     contains: Option<Finder<'static>>,
     /// As it was sent, without fields that were left out.
     value: Value,
@@ -72,6 +77,8 @@ impl Filter {
         "priority_max",
         "age_min_seconds",
         "age_max_seconds",
+        "reason",
+        "dead_lettered_from",
         "contains",
     ];
 
@@ -110,6 +117,15 @@ impl Filter {
         if let Some(listed) = &listed {
             value["ids"] = listed.iter().map(|id| id.0).collect();
         }
+        let reason = fields.text("reason")?.map(parse_reason).transpose()?;
+        if let Some(reason) = reason {
+            value["reason"] = reason.word().into();
+        }
+        let from = fields.text("dead_lettered_from")?;
+        let dead_lettered_from = from.map(pattern).transpose()?;
+        if let Some(from) = &dead_lettered_from {
+            value["dead_lettered_from"] = from.text().into();
+        }
         if let Some(contains) = &contains {
             value["contains"] = body_value(contains);
         }
@@ -120,6 +136,8 @@ impl Filter {
             ids,
             priorities,
             ages,
+            reason,
+            dead_lettered_from,
             contains: contains.map(|it| Finder::new(&it).into_owned()),
             value,
         })
@@ -143,11 +161,24 @@ impl Filter {
     }
 
     /// Whether a job may be meant, as far as that can be said without its body.
-    pub(super) fn matches(&self, job: &JobView<'_>, now: Now) -> bool {
+    pub(super) fn matches(&self, queue: &Queue, job: &JobView<'_>, now: Now) -> bool {
         let age_ns = now.mono.since(job.created).max(0);
         self.ids.has(job.id.0)
             && self.priorities.has(job.pri.into())
             && self.ages.has((age_ns / SECOND_NS) as u64)
+            && self.matches_failure(queue, job.id)
+    }
+
+    fn matches_failure(&self, queue: &Queue, id: JobId) -> bool {
+        if self.reason.is_none() && self.dead_lettered_from.is_none() {
+            return true;
+        }
+        let Some(has) = queue.attributes(id).and_then(Attributes::decode) else {
+            return false;
+        };
+        let from = self.dead_lettered_from.as_ref();
+        let is_from = |tubes: &Pattern| has.dead_lettered_from.is_some_and(|it| tubes.matches(it));
+        self.reason.is_none_or(|reason| has.reason == Some(reason)) && from.is_none_or(is_from)
     }
 
     /// The body has to be looked at too.
@@ -160,6 +191,15 @@ impl Filter {
         let contains = self.contains.as_ref();
         contains.is_none_or(|it| it.find(body).is_some())
     }
+}
+
+/// The reasons that jobs may have, by their names.
+pub(crate) fn reasons() -> Vec<&'static str> {
+    Reason::ALL.map(Reason::word).to_vec()
+}
+
+fn parse_reason(word: &str) -> Result<Reason, Problem> {
+    Reason::parse(word).ok_or_else(|| bad(format!("reason is one of {:?}", reasons())))
 }
 
 /// The ids that are named, in their order, each once.
@@ -227,6 +267,7 @@ mod tests {
             r#"{"age_min_seconds":5,"id_max":9,"priority_min":1,"states":["delayed"],"tube":"t"}"#,
             r#"{"ids":[1,7,18446744073709551615],"states":["buried"],"tube":"*"}"#,
             r#"{"contains":{"data":"x","encoding":"text"},"states":["ready"],"tube":"t"}"#,
+            r#"{"dead_lettered_from":"m*","reason":"ttr","states":["ready"],"tube":"t"}"#,
         ] {
             let fields = Fields::parse(text.as_bytes()).unwrap();
             let filter = Filter::parse(&fields).unwrap();
@@ -239,6 +280,8 @@ mod tests {
             r#"{"tube":"t","states":["reserved"]}"#,
             r#"{"tube":"t","contains":{"data":""}}"#,
             r#"{"tube":"t","id_min":-1}"#,
+            r#"{"tube":"t","reason":"TTR"}"#,
+            r#"{"tube":"t","dead_lettered_from":""}"#,
             r#"{"tube":"t","ids":[]}"#,
             r#"{"tube":"t","ids":[-1]}"#,
             r#"{"tube":"t","ids":7}"#,

@@ -15,7 +15,9 @@ use bsd::queue::TubeList;
 use bsd::types::JobId;
 
 /// The actions that a request may name.
-pub(crate) const ACTIONS: &[&str] = &["delete", "kick", "bury", "delay", "priority", "move"];
+pub(crate) const ACTIONS: &[&str] = &[
+    "delete", "kick", "bury", "delay", "priority", "move", "redrive",
+];
 
 /// The action of this name, as the fields beside it say.
 pub(super) fn parse_action(word: &str, fields: &Fields) -> Result<JobAction, Problem> {
@@ -23,6 +25,7 @@ pub(super) fn parse_action(word: &str, fields: &Fields) -> Result<JobAction, Pro
         "delete" => JobAction::Delete,
         "kick" => JobAction::Kick,
         "bury" => JobAction::Bury,
+        "redrive" => JobAction::Redrive,
         "delay" => JobAction::Delay(needed("delay", fields.number_of_job("delay", 1)?)?),
         "priority" => {
             JobAction::Priority(needed("priority", fields.number_of_job("priority", 0)?)?)

@@ -13,10 +13,12 @@ use crate::exposition::seconds;
 use crate::query::Query;
 use crate::snapshot::{LOOK_AFTER, TubeFigures};
 use crate::{ServerHandles, State};
+use bsd::attributes::{Attributes, Reason, Unique};
+use bsd::clock::utc;
 use bsd::door::{Answer as Reply, JobError, Slice, Step, Work};
 use bsd::engine::{Figures, LogFigures, PROTOCOL_VERSION};
 use bsd::protocol::Command;
-use bsd::queue::{JobView, Lost, Mark, TubeList};
+use bsd::queue::{JobView, Lost, Mark, Queue, TubeList};
 use bsd::types::{JobCounts, JobId, JobState, Now};
 
 /// Tubes of a page, unless it is said how many.
@@ -173,7 +175,11 @@ impl Work for LookAtJob {
         let Some(job) = slice.engine().queue().job(self.id) else {
             return Step::Done;
         };
-        let mut value = job_value(&job, now);
+        let queue = slice.engine().queue();
+        let mut value = job_value(queue, &job, now);
+        if let Some(text) = failure_text(queue, self.id) {
+            value["text"] = body_value(text);
+        }
         if job.body_size <= BODY_SIZE_MAX {
             match slice.run(Command::Peek(self.id)) {
                 Ok(Reply::Found(job)) => value["body"] = body_value(&job.body),
@@ -292,7 +298,7 @@ impl JobListing {
             Ok(None) => Some(End::Last),
             Ok(Some(mark)) => {
                 let job = queue.job(mark.id);
-                let value = job.map(|job| job_value(&job, slice.now()));
+                let value = job.map(|job| job_value(queue, &job, slice.now()));
                 self.found.extend(value);
                 self.mark = Some(mark);
                 None
@@ -333,11 +339,12 @@ pub(crate) fn tube_value(name: &str, tube: &TubeFigures) -> Value {
     })
 }
 
-pub(crate) fn job_value(job: &JobView<'_>, now: Now) -> Value {
+/// A job without what lists leave out: its body, and what a worker said of it.
+pub(crate) fn job_value(queue: &Queue, job: &JobView<'_>, now: Now) -> Value {
     let left = job
         .deadline
         .map(|deadline| seconds(deadline.since(now.mono).max(0)));
-    json!({
+    let mut value = json!({
         "id": job.id.0,
         "tube": job.tube,
         "state": job.state.word(),
@@ -354,7 +361,41 @@ pub(crate) fn job_value(job: &JobView<'_>, now: Now) -> Value {
         "kicks": job.counters.kicks,
         "body_size": job.body_size,
         "body": null,
-    })
+        "deliveries": queue.deliveries(job.id),
+    });
+    let attributes = queue.attributes(job.id).and_then(Attributes::decode);
+    if let Some(attributes) = attributes {
+        add_attributes(&mut value, &attributes);
+    }
+    value
+}
+
+/// What a job has beyond a plain one, where it has it.
+fn add_attributes(value: &mut Value, attributes: &Attributes<'_>) {
+    let at = attributes
+        .dead_lettered_from
+        .and(attributes.counted_since_wall_ns);
+    let at = at.map(utc);
+    for (name, text) in [
+        ("key", attributes.key),
+        ("unique", attributes.unique.map(Unique::word)),
+        ("group", attributes.group),
+        ("reason", attributes.reason.map(Reason::word)),
+        ("dead_lettered_from", attributes.dead_lettered_from),
+        ("dead_lettered_at", at.as_deref()),
+    ] {
+        if let Some(text) = text {
+            value[name] = json!(text);
+        }
+    }
+    if let Some(failures) = attributes.failures {
+        value["failures"] = json!(failures);
+    }
+}
+
+/// What a worker said of the last failure of a job: any bytes.
+pub(crate) fn failure_text(queue: &Queue, id: JobId) -> Option<&[u8]> {
+    queue.attributes(id).and_then(Attributes::decode)?.text
 }
 
 /// As text, if it is one.

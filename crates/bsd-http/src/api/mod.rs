@@ -8,6 +8,7 @@
 //! | `clients` | who is connected? |
 //! | `fields` | what stands in the body of a request? |
 //! | `jobs` | what is changed of one job, or of tubes? |
+//! | `policies` | which policies do tubes have, and what have they done? |
 //! | `filter` | which jobs are meant? |
 //! | `scan` | which is the next of them? |
 //! | `drain` | are jobs taken? |
@@ -30,6 +31,7 @@ pub(super) mod history;
 pub(super) mod jobs;
 pub(super) mod log;
 pub(super) mod look;
+pub(super) mod policies;
 pub(super) mod register;
 mod scan;
 pub(super) mod search;

@@ -306,14 +306,15 @@ impl Scan {
         self.looked_at += 1;
         self.cost += LOOK_COST;
         let now = slice.now();
-        let Some(job) = slice.engine().queue().job(id) else {
+        let queue = slice.engine().queue();
+        let Some(job) = queue.job(id) else {
             return Looked::Passed;
         };
         if self.filter.listed.is_some() && !self.has_place(&job) {
             return Looked::Passed;
         }
         let is_old = self.ids_below.is_none_or(|below| id < below);
-        if !is_old || !self.filter.matches(&job, now) {
+        if !is_old || !self.filter.matches(queue, &job, now) {
             return Looked::Passed;
         }
         if !self.filter.needs_body() {

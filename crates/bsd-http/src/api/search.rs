@@ -139,8 +139,9 @@ impl Search {
     }
 
     fn find(&mut self, id: JobId, slice: &Slice<'_>) {
-        let job = slice.engine().queue().job(id);
-        let value = job.map(|job| job_value(&job, slice.now()));
+        let queue = slice.engine().queue();
+        let job = queue.job(id);
+        let value = job.map(|job| job_value(queue, &job, slice.now()));
         self.found.extend(value);
     }
 }

@@ -15,7 +15,7 @@ use super::{Asked, Page, go_to, login, words};
 use crate::State;
 use crate::answer::{Answer, Problem, Said};
 use crate::api::fields::Fields;
-use crate::api::{clients, jobs, tasks};
+use crate::api::{clients, jobs, policies, tasks};
 use crate::guard::Asker;
 use crate::query::decode;
 use bsd_net::secrets::is_same;
@@ -112,6 +112,8 @@ pub(super) async fn answer(
         Page::Change(word) => change(state, &asked.captured, word, &form).await,
         Page::CloseClient => close(state, &asked.captured, &form).await,
         Page::Pause => pause(state, asked.captured, &form).await,
+        Page::SetPolicy => set_policy(state, asked.captured, &form).await,
+        Page::RemovePolicy => remove_policy(state, asked.captured).await,
         Page::Count => count(state, &asked.captured, &form, asked.asker).await,
         Page::Run => run(state, &asked.captured, &form, asked.asker),
         Page::Cancel => cancel(state, &asked.captured, asked.asker),
@@ -178,6 +180,7 @@ async fn change(
         "kick" => (format!("/jobs/{now}"), format!("Job {id} was kicked.")),
         "bury" => (format!("/jobs/{now}"), format!("Job {id} was buried.")),
         "release" => (format!("/jobs/{now}"), format!("Job {id} was released.")),
+        "redrive" => (format!("/jobs/{now}"), format!("Job {id} was sent back.")),
         "move" => {
             let sentence = format!("Job {id} was moved, and is job {now} now.");
             (format!("/jobs/{now}"), sentence)
@@ -211,6 +214,33 @@ async fn pause(state: &State, tube: String, form: &Form) -> Result<Answer, Probl
     };
     let done = jobs::pause(&state.doorway, tube, &fields(sent)?).await?;
     Ok(tell(state, &path, sentence, done.extensions().get()))
+}
+
+/// What is left empty has its default.
+async fn set_policy(state: &State, tube: String, form: &Form) -> Result<Answer, Problem> {
+    let values = policies::names().filter_map(|name| {
+        let value = form.text(name)?.trim();
+        Some((name.to_owned(), json!(value)))
+    });
+    let sent = fields(values.collect())?;
+    let path = format!("/tubes/{}", words::escaped(&tube));
+    let sentence = format!("{tube} has this policy now.");
+    let done = policies::set(&state.doorway, tube, &sent).await?;
+    Ok(tell(state, &path, sentence, done.extensions().get()))
+}
+
+async fn remove_policy(state: &State, tube: String) -> Result<Answer, Problem> {
+    let done = policies::remove(&state.doorway, tube.clone()).await?;
+    let sentence = format!("{tube} has no policy of its own any more.");
+    let path = format!("/tubes/{}", words::escaped(&tube));
+    // An empty tube may be gone with it.
+    let found = policies::look(&state.doorway, tube).await;
+    let path = if found.is_ok_and(|it| it["jobs"] != 0) {
+        &path
+    } else {
+        "/tubes"
+    };
+    Ok(tell(state, path, sentence, done.extensions().get()))
 }
 
 /// Count the selected jobs. The page then asks for confirmation, with their number.

@@ -30,6 +30,8 @@ pub(super) struct Found {
     pub(super) value: Value,
     /// `None`: too large to be shown.
     body: Option<Vec<u8>>,
+    /// What a worker said of its last failure.
+    text: Option<Vec<u8>>,
 }
 
 struct LookAt {
@@ -40,10 +42,12 @@ struct LookAt {
 impl Work for LookAt {
     fn step(&mut self, slice: &mut Slice<'_>) -> Step {
         let now = slice.now();
-        let Some(job) = slice.engine().queue().job(self.id) else {
+        let queue = slice.engine().queue();
+        let Some(job) = queue.job(self.id) else {
             return Step::Done;
         };
-        let (size, value) = (job.body_size, look::job_value(&job, now));
+        let (size, value) = (job.body_size, look::job_value(queue, &job, now));
+        let text = look::failure_text(queue, self.id).map(<[u8]>::to_vec);
         let body = match size <= BODY_SIZE_MAX {
             false => Ok(None),
             true => match slice.run(Command::Peek(self.id)) {
@@ -52,7 +56,7 @@ impl Work for LookAt {
                 Err(error) => Err(error),
             },
         };
-        self.found = Some(body.map(|body| Found { value, body }));
+        self.found = Some(body.map(|body| Found { value, body, text }));
         Step::Done
     }
 }
@@ -69,6 +73,7 @@ pub(super) async fn page(state: &Arc<State>, asked: &Asked) -> Result<Answer, Pr
     let viewer = Viewer::of(state, asked);
     let content = html! {
         (fields(&found.value))
+        (failure(&found))
         section aria-labelledby="body" {
             h2 id="body" { "Body" }
             (body(&found))
@@ -156,6 +161,11 @@ fn forms(job: &Value, form_word: &str) -> Markup {
     let offers = [
         ("kick", "Kick", state != "ready"),
         ("bury", "Bury", state != "buried"),
+        (
+            "redrive",
+            "Send back",
+            job["dead_lettered_from"].is_string(),
+        ),
     ];
     html! {
         section class="forms" aria-labelledby="forms" {
@@ -223,11 +233,51 @@ fn fields(job: &Value) -> Markup {
         ("Delay", seconds("delay")),
         ("Size", html! { (words::bytes(whole("body_size"))) }),
         ("Reserves", count("reserves")),
+        ("Deliveries that count", count("deliveries")),
         ("Timeouts", count("timeouts")),
         ("Releases", count("releases")),
         ("Buries", count("buries")),
         ("Kicks", count("kicks")),
     ])
+}
+
+/// Why its last delivery failed, and where it was before it was a dead letter; nothing of a job that
+/// has no such thing.
+fn failure(found: &Found) -> Markup {
+    let text = |name: &str| found.value[name].as_str();
+    let (reason, from) = (text("reason"), text("dead_lettered_from"));
+    let mut known = Vec::new();
+    known.extend(reason.map(|reason| ("Reason", html! { (reason) })));
+    let failures = found.value["failures"].as_u64();
+    known.extend(failures.map(|it| ("Deliveries that failed", html! { (words::count(it)) })));
+    known.extend(from.map(|from| {
+        let path = format!("/tubes/{}", words::escaped(from));
+        ("Dead letter of", html! { a href=(path) { (from) } })
+    }));
+    known.extend(text("dead_lettered_at").map(|at| ("since", html! { (at) })));
+    for (name, label) in [("key", "Key"), ("group", "Group")] {
+        known.extend(text(name).map(|value| (label, html! { (value) })));
+    }
+    html! {
+        @if !known.is_empty() || found.text.is_some() {
+            section aria-labelledby="failure" {
+                h2 id="failure" { "What is known beside that" }
+                @if !known.is_empty() { (facts(&known)) }
+                @if let Some(said) = &found.text { (said_of_it(said)) }
+            }
+        }
+    }
+}
+
+/// Of the last failure, by a worker.
+fn said_of_it(said: &[u8]) -> Markup {
+    let (kind, text) = readable(said);
+    html! {
+        p { "A worker said of its last failure. " (kind) }
+        @if !text.is_empty() {
+            pre class="body" tabindex="0" aria-label="What a worker said" { (text) }
+        }
+    }
 }
 
 fn body(found: &Found) -> Markup {

@@ -14,6 +14,7 @@
 //! | `assets` | style, script, icon |
 //! | `overview`, `tubes`, `tube`, `job`, `durability`, `clients`, `tasks`, `cluster` | the pages |
 //! | `past` | what has happened to a job |
+//! | `policy` | the policy of a tube, what has failed in it, and where its dead letters go |
 //! | `forms` | what do they send, and what is done then? |
 //! | `viewer` | who looks, and what may be offered? |
 //! | `login` | how does a browser show its token? |
@@ -38,6 +39,7 @@ mod live;
 mod login;
 mod overview;
 mod past;
+mod policy;
 mod stream;
 mod subject;
 mod tasks;
@@ -97,6 +99,12 @@ pub(super) const ROUTES: &[Route] = &[
     of("/tubes/{tube}", Role::Read, Page::Tube).taking(tube::PARAMETERS),
     form("/tubes/{tube}/put", Role::Admin, Page::Put),
     form("/tubes/{tube}/pause", Role::Admin, Page::Pause),
+    form("/tubes/{tube}/policy", Role::Admin, Page::SetPolicy),
+    form(
+        "/tubes/{tube}/policy/remove",
+        Role::Admin,
+        Page::RemovePolicy,
+    ),
     form("/tubes/{tube}/count", Role::Admin, Page::Count),
     of("/jobs/{id}", Role::Read, Page::Job).taking(&[SAID]),
     of("/jobs/{id}/history", Role::Read, Page::Past),
@@ -104,6 +112,7 @@ pub(super) const ROUTES: &[Route] = &[
     form("/jobs/{id}/delete", Role::Admin, Page::Change("delete")),
     form("/jobs/{id}/kick", Role::Admin, Page::Change("kick")),
     form("/jobs/{id}/bury", Role::Admin, Page::Change("bury")),
+    form("/jobs/{id}/redrive", Role::Admin, Page::Change("redrive")),
     form("/jobs/{id}/release", Role::Admin, Page::Change("release")),
     form("/jobs/{id}/delay", Role::Admin, Page::Change("delay")),
     form("/jobs/{id}/priority", Role::Admin, Page::Change("priority")),

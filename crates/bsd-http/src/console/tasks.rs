@@ -136,6 +136,7 @@ fn back(task: &Value) -> String {
 fn verb(task: &Value) -> &str {
     match task["action"].as_str().unwrap_or_default() {
         "priority" => "reprioritise",
+        "redrive" => "send back",
         other => other,
     }
 }
@@ -173,6 +174,12 @@ fn whose(task: &Value) -> String {
     );
     if let Some(ids) = filter["ids"].as_array() {
         whose.push_str(&format!(", of the {} selected", ids.len()));
+    }
+    if let Some(reason) = filter["reason"].as_str() {
+        whose.push_str(&format!(", with the reason {reason}"));
+    }
+    if let Some(from) = filter["dead_lettered_from"].as_str() {
+        whose.push_str(&format!(", dead letters of {from}"));
     }
     if let Some(contains) = filter["contains"]["data"].as_str() {
         whose.push_str(&format!(", with “{contains}” in their bodies"));

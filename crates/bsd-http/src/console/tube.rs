@@ -11,11 +11,11 @@ use super::layout::{Frame, Place, facts, table};
 use super::live::Live;
 use super::subject::Subject;
 use super::viewer::Viewer;
-use super::{Asked, PageView, SAID, job, words};
+use super::{Asked, PageView, SAID, job, policy, words};
 use crate::State;
 use crate::answer::{Answer, Problem};
-use crate::api::LIMIT_MAX;
 use crate::api::look::{self, LISTED};
+use crate::api::{LIMIT_MAX, policies};
 use crate::route::Parameter;
 use bsd::types::JobId;
 
@@ -41,6 +41,7 @@ pub(super) async fn page(state: &Arc<State>, asked: &Asked) -> Result<Answer, Pr
     let wanted = asked.query.text("state").unwrap_or(LISTED[0]);
     let listed = look::list_jobs(&state.doorway, name.clone(), &asked.query).await?;
     let tube = look::look_at_tube(&state.doorway, name.clone()).await?;
+    let policy = policies::look(&state.doorway, name.clone()).await?;
     let first = listed["jobs"][0]["id"].as_u64().map(JobId);
     let peeked = match first.filter(|_| asked.query.text("after").is_none()) {
         Some(id) => job::look(state, id).await?,
@@ -51,6 +52,7 @@ pub(super) async fn page(state: &Arc<State>, asked: &Asked) -> Result<Answer, Pr
     let viewer = Viewer::of(state, asked);
     let content = html! {
         (numbers_of(&view, name, &tube, &Live::default()))
+        (policy::section(name, &policy, has_dead_letters(&policy, &listed), viewer.admin()))
         section aria-labelledby="jobs" {
             h2 id="jobs" { "Jobs" }
             (states(name, wanted, &tube))
@@ -68,6 +70,14 @@ pub(super) async fn page(state: &Arc<State>, asked: &Asked) -> Result<Answer, Pr
         content,
     };
     Ok(frame.answer(StatusCode::OK))
+}
+
+/// Whether the tube holds dead letters, as far as the page shows it, or is meant to.
+fn has_dead_letters(policy: &Value, listed: &Value) -> bool {
+    let is_meant_to = policy["dead_letters_of"].as_array();
+    let jobs = listed["jobs"].as_array();
+    is_meant_to.is_some_and(|sources| !sources.is_empty())
+        || jobs.is_some_and(|jobs| jobs.iter().any(|job| job["dead_lettered_from"].is_string()))
 }
 
 /// The numbers of the tube as the snapshot has them; nothing where it is not there.
@@ -195,8 +205,9 @@ fn jobs_shown(
 }
 
 /// Actions on selected jobs.
-const ACTIONS: [(&str, &str); 4] = [
+const ACTIONS: [(&str, &str); 5] = [
     ("kick", "Kick: make them ready"),
+    ("redrive", "Send back, where they are set aside"),
     ("bury", "Bury"),
     ("move", "Move to another tube"),
     ("delete", "Delete"),
@@ -214,6 +225,7 @@ pub(super) fn table_of(
     none: &str,
     are_ticked: Option<bool>,
 ) -> Markup {
+    let have_reasons = jobs.iter().any(|job| job["reason"].is_string());
     let head = html! {
         @if are_ticked.is_some() { th scope="col" { span class="hidden" { "Select" } } }
         @for (name, class) in [
@@ -223,6 +235,7 @@ pub(super) fn table_of(
         ] {
             th scope="col" class=(class) { (name) }
         }
+        @if have_reasons { th scope="col" { "Reason" } }
     };
     let rows = html! {
         @for job in jobs {
@@ -244,6 +257,7 @@ pub(super) fn table_of(
                 @for count in ["reserves", "timeouts", "releases", "buries", "kicks"] {
                     td class="number" { (job[count]) }
                 }
+                @if have_reasons { td { (job["reason"].as_str().unwrap_or("–")) } }
             }
         }
         @if jobs.is_empty() { tr { td colspan="10" { (none) } } }
@@ -325,6 +339,7 @@ fn many(to: &str, state: &str, hidden: &Markup) -> Markup {
         ("delay", "Delay"),
         ("priority", "Change the priority"),
         ("move", "Move to another tube"),
+        ("redrive", "Send back, where they are set aside"),
     ];
     html! {
         form class="stack" method="post" action=(to) {

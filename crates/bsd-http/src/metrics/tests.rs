@@ -9,7 +9,8 @@ use tokio::sync::Semaphore;
 use super::*;
 use bsd::clock::Clock;
 use bsd::engine::{Engine, Options, ReplySink};
-use bsd::protocol::{Command, Reply, Request};
+use bsd::pattern::Pattern;
+use bsd::protocol::{Command, Reply, Request, SetPolicy};
 use bsd::types::{ClientId, JobId, Now, Position, Ticket};
 use bsd_archive::follow;
 
@@ -325,6 +326,73 @@ fn t22_what_stats_tube_says_is_what_the_page_says_of_the_tube() {
     expected.push(("bsd_tube_pause_left_seconds{tube=\"a\"}", 58.0));
     expected.push(("bsd_tube_oldest_ready_age_seconds{tube=\"a\"}", 2.0));
     assert_samples(&page, &expected);
+}
+
+#[test]
+fn what_stats_policy_says_is_what_the_page_says_and_a_tube_without_failures_has_no_sample() {
+    let now = Clock::start().now();
+    let (mut engine, client) = busy(now);
+    let policy = "delivery-limit=1 dead-letter=dead max-jobs=2"
+        .parse()
+        .unwrap();
+    let set = SetPolicy {
+        tubes: Pattern::parse("p").unwrap(),
+        policy,
+    };
+    let put = Command::Put {
+        tube: Some("p".into()),
+        pri: 0,
+        delay: 0,
+        ttr: 100,
+        body: b"12345".into(),
+    };
+    let reserve = |id| Command::ReserveJob(JobId(id));
+    for command in [
+        Command::SetPolicy(Box::new(set)),
+        put.clone(),
+        put.clone(),
+        put,
+        reserve(20),
+        reserve(21),
+        Command::Fail {
+            id: JobId(20),
+            text: b"why".into(),
+        },
+        Command::Release {
+            id: JobId(21),
+            pri: 0,
+            delay: 0,
+        },
+    ] {
+        Yaml::of(&mut engine, client, command, now);
+    }
+    let page = |name: &str| {
+        let tube = TubeFigures::of(engine.queue(), name, now.mono).unwrap();
+        written(|page| {
+            for family in FAMILIES {
+                (family.write)(page, name, &tube);
+            }
+        })
+    };
+    let (failed, dead) = (page("p"), page("dead"));
+    assert!(!dead.contains("bsd_tube_failures_total"), "{dead}");
+    assert!(!dead.contains("bsd_tube_set_aside_total"), "{dead}");
+    assert!(!dead.contains("bsd_tube_puts_refused_total"), "{dead}");
+    let yaml = Yaml::of(&mut engine, client, Command::StatsPolicy("p".into()), now);
+    for reason in Reason::ALL.map(Reason::word) {
+        let sample = format!("bsd_tube_failures_total{{tube=\"p\",reason=\"{reason}\"}}");
+        assert_eq!(
+            value(&failed, &sample),
+            yaml.number(&format!("total-{reason}"))
+        );
+    }
+    for (name, key, count) in [
+        ("bsd_tube_set_aside_total", "total-set-aside", 2.0),
+        ("bsd_tube_puts_refused_total", "total-puts-refused", 1.0),
+    ] {
+        let shown = value(&failed, &format!("{name}{{tube=\"p\"}}"));
+        assert_eq!((shown, yaml.number(key)), (count, count), "{name}");
+    }
 }
 
 #[test]
