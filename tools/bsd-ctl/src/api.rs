@@ -111,6 +111,12 @@ impl Api {
 
     /// # Errors
     /// As of [`Api::ask`].
+    pub(crate) fn put(&self, path: &str, body: &Value) -> Result<Value, Failure> {
+        self.ask(Method::PUT, path, Some(body))
+    }
+
+    /// # Errors
+    /// As of [`Api::ask`].
     pub(crate) fn delete(&self, path: &str) -> Result<Value, Failure> {
         self.ask(Method::DELETE, path, None)
     }

@@ -1,5 +1,6 @@
 //! `bsd-ctl job` and `bsd-ctl peek`: one job, with its body. Neither reserves it.
 
+use bsd::clock::utc;
 use bsd::human::Age;
 use bsd_tools::client::{Client, ClientError};
 use bsd_tools::human::count;
@@ -155,7 +156,10 @@ fn show(
         return Ok(EXIT_OK);
     }
     // It may have been deleted since it was peeked at.
-    let job = client.job(id)?.ok_or_else(|| no_job(id))?;
+    let mut job = client.job(id)?.ok_or_else(|| no_job(id))?;
+    let known: Vec<String> = job.0.iter().map(|(key, _)| key.clone()).collect();
+    let more = client.job_extended(id)?.unwrap_or_default().0.into_iter();
+    job.0.extend(more.filter(|(key, _)| !known.contains(key)));
     match context.global.json {
         true => {
             let mut object = json::object(&job);
@@ -182,7 +186,7 @@ fn words(job: &Dictionary, body: &[u8]) -> String {
     };
     format!(
         "job {} in tube {}: {state}{left}\n  priority {}, delay {} s, time to run {} s, age {}\n  \
-         reserved {}, timed out {}, released {}, buried {}, kicked {}\n{}",
+         reserved {}, timed out {}, released {}, buried {}, kicked {}\n{}{}",
         number("id"),
         names::shown(&job.text("tube")),
         number("pri"),
@@ -194,12 +198,40 @@ fn words(job: &Dictionary, body: &[u8]) -> String {
         times(number("releases")),
         times(number("buries")),
         times(number("kicks")),
+        failure(job),
         match text {
             Some(text) => format!("body: {size}\n{text}\n"),
             None =>
                 format!("body: {size}, not text: --body writes them, --json has them in base64\n"),
         }
     )
+}
+
+/// What the server knows of a job beyond a plain one, a line each; beanstalkd knows nothing.
+fn failure(job: &Dictionary) -> String {
+    let text = |key| job.get(key).map(|_| names::shown(&job.text(key)));
+    let time = |key| {
+        let at = job.get(key).map(|_| job.number(key));
+        at.map(|at| utc(at.saturating_mul(1_000_000_000)))
+    };
+    // Of a plain job they are its reserves, which are said already.
+    let has_more = job.get("reason").is_some();
+    let deliveries = Some(job.number("deliveries")).filter(|count| *count > 0 && has_more);
+    let failures = Some(job.number("failures")).filter(|count| *count > 0);
+    [
+        ("key", text("key")),
+        ("group", text("group")),
+        ("deliveries that count", deliveries.map(|it| it.to_string())),
+        ("reason", text("reason")),
+        ("deliveries that failed", failures.map(|it| it.to_string())),
+        ("dead letter of", text("dead-lettered-from")),
+        ("dead letter since", time("dead-lettered-at")),
+        ("expires at", time("expires-at")),
+        ("a worker said", text("text")),
+    ]
+    .into_iter()
+    .filter_map(|(label, value)| Some(format!("  {label}: {}\n", value?)))
+    .collect()
 }
 
 fn times(number: u64) -> String {
@@ -229,6 +261,21 @@ fn body_text(body: &[u8]) -> (Option<&str>, bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_failure_is_told_line_by_line_and_a_plain_job_has_none() {
+        let plain = b"---\nid: 7\ntube: \"mail\"\nstate: ready\ndeliveries: 0\n";
+        let found = |document: &[u8]| failure(&Dictionary::parse(document, &[]).unwrap());
+        assert_eq!(found(plain), "");
+        let dead = b"---\ndeliveries: 0\nreason: \"failed\"\ntext: \"no host\\u000A\\u001B[2J\"\n\
+            dead-lettered-from: \"mail\"\ndead-lettered-at: 1800000000\nfailures: 8\n";
+        assert_eq!(
+            found(dead),
+            "  reason: failed\n  deliveries that failed: 8\n  dead letter of: mail\n  \
+             dead letter since: 2027-01-15T08:00:00.000Z\n  \
+             a worker said: no host\\n\\u{1b}[2J\n"
+        );
+    }
 
     #[test]
     fn only_text_is_shown_and_not_too_much() {

@@ -62,7 +62,7 @@ pub(crate) fn run_jobs(args: &JobsArgs, context: &mut Context<'_>) -> Result<u8,
 }
 
 /// Pages of a list, one after the other.
-fn pages(api: &Api, path: &str, list: &str, limit: u64) -> Result<Vec<Value>, Failure> {
+pub(crate) fn pages(api: &Api, path: &str, list: &str, limit: u64) -> Result<Vec<Value>, Failure> {
     let mut found = Vec::new();
     let mut after = String::new();
     loop {

@@ -36,6 +36,7 @@ mod many;
 mod names;
 mod note;
 mod pause;
+mod policy;
 mod promote;
 mod put;
 mod stats;
@@ -157,13 +158,15 @@ enum Command {
     Pause(pause::PauseArgs),
     /// End the pause of tubes
     Unpause(pause::UnpauseArgs),
+    /// Set, show and remove policies of tubes: retries, dead letters, bounds, rates
+    Policy(policy::PolicyArgs),
     /// List jobs of a tube
     Jobs(listing::JobsArgs),
     /// Look for jobs by a text in their bodies
     Search(listing::SearchArgs),
     /// Move the jobs of a tube to another one
     Move(many::MoveArgs),
-    /// Make the buried jobs of a tube ready, there or in another one, at a rate
+    /// Send the dead letters of a tube back, and make its buried jobs ready, at a rate
     Redrive(many::RedriveArgs),
     /// List what the server does to many jobs at once
     Tasks(many::TasksArgs),
@@ -289,6 +292,7 @@ fn run(command: &Command, context: &mut Context<'_>) -> Result<u8, Failure> {
         Command::Clear(args) => clear::run(args, context),
         Command::Pause(args) => pause::run(args, context),
         Command::Unpause(args) => pause::run_unpause(args, context),
+        Command::Policy(args) => policy::run(args, context),
         Command::Jobs(args) => listing::run_jobs(args, context),
         Command::Search(args) => listing::run_search(args, context),
         Command::Move(args) => many::run_move(args, context),

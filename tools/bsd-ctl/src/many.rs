@@ -82,9 +82,10 @@ pub(crate) fn run_move(args: &MoveArgs, context: &mut Context<'_>) -> Result<u8,
 
 const REDRIVE_HELP: &str = concat!(
     "\
-Over the server's API, which beanstalkd does not have. Makes the buried jobs of a tube ready, there
-or in the tube of --to, as many as there are now. Counts them, and asks before it changes more than
-one. Ctrl-C ends it; what was done stays.
+Over the server's API, which beanstalkd does not have. Sends the dead letters of a tube back to the
+tubes that they came from, and makes its buried jobs ready; or, with --to, makes its buried jobs
+ready in that tube. As many as there are now. Counts them, and asks before it changes more than one.
+Ctrl-C ends it; what was done stays.
 
 Examples:
   bsd-ctl redrive mail --yes
@@ -108,16 +109,16 @@ pub(crate) struct RedriveArgs {
 }
 
 pub(crate) fn run_redrive(args: &RedriveArgs, context: &mut Context<'_>) -> Result<u8, Failure> {
-    let filter = json!({"tube": args.tube, "states": ["buried"]});
     let change = match &args.to {
         Some(to) => Change {
-            body: json!({"action": "move", "to": to, "kick": true, "filter": filter}),
+            body: json!({"action": "move", "to": to, "kick": true,
+                "filter": {"tube": args.tube, "states": ["buried"]}}),
             verb: "redrive",
             done: "ready again",
             about: format!("of {} to {to}", args.tube),
         },
         None => Change {
-            body: json!({"action": "kick", "filter": filter}),
+            body: json!({"action": "redrive", "filter": {"tube": args.tube}}),
             verb: "redrive",
             done: "ready again",
             about: format!("of {}", args.tube),
