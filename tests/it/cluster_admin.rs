@@ -295,6 +295,7 @@ fn a_cluster_is_begun_joined_seen_and_steered_over_the_api() {
     for (path, body) in [
         (jobs, &job),
         ("/api/v1/jobs/1/bury", &json!({})),
+        ("/api/v1/jobs/1/redrive", &json!({})),
         ("/api/v1/tubes/default/pause", &json!({"seconds": 1})),
         ("/api/v1/pause", &json!({"tube": "*", "seconds": 1})),
         ("/api/v1/tubes/default/clear", &json!({"states": ["ready"]})),

@@ -30,12 +30,15 @@ pub(crate) fn submit(site: &Site, path: &str, form: &str) -> Page {
 }
 
 /// Every form, and something to send by it.
-const FORMS: [(&str, &str); 12] = [
+const FORMS: [(&str, &str); 15] = [
     ("/tubes/default/put", "body=x"),
     ("/tubes/default/pause", "seconds=0"),
     ("/tubes/default/count", "what=delete&state=buried"),
+    ("/tubes/default/policy", "delivery-limit=5"),
+    ("/tubes/default/policy/remove", ""),
     ("/jobs/1/kick", ""),
     ("/jobs/1/bury", ""),
+    ("/jobs/1/redrive", ""),
     ("/jobs/1/release", ""),
     ("/clients/0/close", ""),
     ("/jobs/1/delay", "delay=5"),

@@ -410,6 +410,13 @@ fn alerts_fire_for_what_happens_to_the_queue_and_every_panel_shows_something() {
     let hangs = Case::of(memory(), Some("BsdJobTimeouts"));
     let hanging = hangs.site.server.connect();
     cases.push(hangs);
+    let poisoned = Case::of(memory(), Some("BsdDeadLetters"));
+    let mut poison = poisoned.site.server.connect();
+    let policy = "set-policy default delivery-limit=1 dead-letter=delete";
+    assert_eq!(poison.ask(policy), "POLICY_SET");
+    // The first sample of a counter is no rate.
+    set_aside(&mut poison, 1);
+    cases.push(poisoned);
     let Some(prometheus) = prometheus(&cases) else {
         return;
     };
@@ -420,6 +427,7 @@ fn alerts_fire_for_what_happens_to_the_queue_and_every_panel_shows_something() {
         prometheus.get("/api/v1/metadata?metric=bsd")["bsd"][0]["type"] == "info"
     });
     bury(buried, 20);
+    set_aside(&mut poison, 20);
     let _hanging = let_time_out(hanging, 20);
     assert_fires(&prometheus, &cases);
     for expression in &expressions() {
@@ -446,6 +454,15 @@ fn let_time_out(mut wire: Wire, count: usize) -> Wire {
         wire.reserve();
     }
     wire
+}
+
+/// This many jobs fail as often as they may.
+fn set_aside(wire: &mut Wire, count: usize) {
+    for _ in 0..count {
+        let id = wire.put(b"body");
+        assert_eq!(wire.reserve(), id);
+        assert_eq!(wire.ask(&format!("release {id} 0 0")), "RELEASED");
+    }
 }
 
 fn bury(mut wire: Wire, count: usize) {

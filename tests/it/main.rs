@@ -81,6 +81,7 @@ mod normalise;
 mod packaged;
 mod pages;
 mod pair;
+mod policies;
 mod prometheus;
 mod proxy;
 mod refusals;

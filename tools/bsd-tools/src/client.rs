@@ -281,6 +281,19 @@ impl Client {
         self.dictionary("stats-job", &reply)
     }
 
+    /// The document of a job with what it has beyond a plain one; `None`: there is no such job, or the
+    /// server tells of no such thing, as beanstalkd.
+    ///
+    /// # Errors
+    /// The connection broke, or the answer is no document.
+    pub fn job_extended(&mut self, id: u64) -> Result<Option<Dictionary>, ClientError> {
+        let reply = self.ask(&format!("stats-job-extended {id}"))?;
+        match reply.line.starts_with("OK ") {
+            true => self.dictionary("stats-job-extended", &reply),
+            false => Ok(None),
+        }
+    }
+
     /// The names of all tubes, in the server's order.
     ///
     /// # Errors
