@@ -294,6 +294,19 @@ pub fn tube_of(list: &[u8]) -> Option<&str> {
     None
 }
 
+/// The key in a sound list, and how long it is its job's own.
+#[must_use]
+pub fn key_of(list: &[u8]) -> Option<(&[u8], Unique)> {
+    let (KEY, key, rest) = first_entry(list)?? else {
+        return None;
+    };
+    let unique = match first_entry(rest)? {
+        Some((UNIQUE, bytes, _)) => *Unique::ALL.get(one(bytes)?)?,
+        _ => Unique::Exists,
+    };
+    Some((key, unique))
+}
+
 /// A sound list without the tube: of a job whose put names the tube that it is in.
 #[must_use]
 pub fn without_tube(list: &[u8]) -> Vec<u8> {
@@ -372,6 +385,8 @@ mod tests {
             let list = found.encode().unwrap();
             assert_eq!(Attributes::decode(&list), Some(found));
             assert_eq!(tube_of(&list), found.tube);
+            let key = found.key.map(|key| (key.as_bytes(), Unique::Waiting));
+            assert_eq!(key_of(&list), key);
             let plain = Attributes {
                 tube: None,
                 ..found

@@ -69,6 +69,7 @@ pub(super) fn seen<'a>(
     now: Now,
     ids: impl IntoIterator<Item = &'a JobId>,
 ) -> Seen {
+    engine.queue().assert_claims();
     let client = engine.connect();
     let mut seen = Seen::new();
     for id in ids {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::comparable::{Answer, Answers, readable, recorded, seen, tube};
 use super::past::{Effect, Job, Past};
 use super::{DIR, Input, beginning, inspect, options, sound};
-use crate::attributes::Attributes;
+use crate::attributes::{Attributes, Unique};
 use crate::engine::{Altered, Engine, Flow, JobAction, Options};
 use crate::protocol::{Command, OnEach, Op, Request};
 use crate::storage::disk::sim::{Crash, Errno, Fault, Granularity, OpKind};
@@ -389,6 +389,8 @@ impl<'a> Life<'a> {
         failures: u32,
     ) -> Result<(), StoreError> {
         let attributes = Attributes {
+            key: failures.is_multiple_of(2).then_some("key"),
+            unique: failures.is_multiple_of(3).then_some(Unique::Waiting),
             tube,
             failures: Some(failures),
             ..Attributes::default()

@@ -220,12 +220,17 @@ impl Queue {
     }
 
     fn set_durable(&mut self, handle: JobHandle, new: Durable) {
+        let may_claim_otherwise = self.may_claim_otherwise(handle, new.counters);
+        let claimed = may_claim_otherwise.then(|| self.claimed(handle));
         let job = &mut self.jobs[handle];
         job.pri = new.pri;
         job.delay = new.delay;
         let extra = self.jobs.extra_mut(handle);
         extra.counters = new.counters;
         extra.deadline = new.deadline;
+        if let Some(claimed) = claimed {
+            self.claim_again(handle, claimed);
+        }
     }
 
     fn apply_delete(&mut self, id: JobId, now: Time) -> Applied {
@@ -235,6 +240,9 @@ impl Queue {
         self.note_job(handle, Happened::Delete, now);
         let update_freed = existing(self.note_hold(handle, now).update_place);
         let tube_len = self.put_tube_size(handle) as u32;
+        if self.jobs[handle].has_attributes {
+            self.end_claim(self.claimed(handle));
+        }
         let attributed = self.jobs.take_attributes(handle);
         self.detach(handle);
         let job = self.jobs.remove(handle);

@@ -20,7 +20,7 @@ impl Queue {
         self.attributed(handle).map(Attributed::list)
     }
 
-    fn attributed(&self, handle: JobHandle) -> Option<&Attributed> {
+    pub(super) fn attributed(&self, handle: JobHandle) -> Option<&Attributed> {
         let job = &self.jobs[handle];
         match job.has_attributes {
             true => self.jobs.attributed.get(job.id),
@@ -67,9 +67,11 @@ impl Queue {
         let tube = tube_of(list).unwrap_or(&home);
         let home_elsewhere = (*tube != *home).then_some(&*home);
         let new = Attributed::new(place, home_elsewhere, list);
+        let claimed = self.claimed(job);
         self.jobs[job].has_attributes = true;
         let before = self.jobs.attributed.set(id, new);
         self.put_in_tube(job, tube, now);
+        self.claim_again(job, claimed);
         Applied {
             attributes_freed: before.and_then(|before| before.freed()),
             ..Applied::default()

@@ -23,18 +23,19 @@
 //!
 //! # Where things are
 //!
-//! Data: `job` jobs · `attributed` what some have beyond others · `tube`, `tube_list` tubes · `client`
-//! sessions · `handle` their numbers · `order`, `tree`, `slab`, `ids`, `dirty` the data structures. None
-//! of these knows the queue.
+//! Data: `job` jobs · `attributed` what some have beyond others · `claims` their claims of keys ·
+//! `tube`, `tube_list` tubes · `client` sessions · `handle` their numbers · `order`, `tree`, `slab`,
+//! `ids`, `dirty` the data structures. None of these knows the queue.
 //!
-//! Operations: `apply` changes · `attributes` those of attributes · `sessions` used and watched tubes ·
-//! `reservations` · `waiting` and `wide` the choice of the next worker · `tubes` tubes and their
+//! Operations: `apply` changes · `attributes` those of attributes · `keys` which job has a key ·
+//! `sessions` used and watched tubes · `reservations` · `waiting` and `wide` the choice of the next worker · `tubes` tubes and their
 //! pauses · `timer` timed events · `listing` jobs page by page · `stats` counts · `events` events for
 //! watchers.
 
 mod apply;
 mod attributed;
 mod attributes;
+mod claims;
 mod client;
 mod departed;
 mod dirty;
@@ -42,6 +43,7 @@ mod events;
 mod handle;
 mod ids;
 mod job;
+mod keys;
 mod listing;
 #[cfg(test)]
 mod model;
@@ -81,6 +83,7 @@ pub use self::tube::DEFAULT_TUBE;
 pub use self::tube_list::TubeList;
 pub use self::tubes::{LapsedPause, TubeRef};
 
+use self::claims::Claims;
 use self::client::Client;
 use self::events::Watched;
 use self::handle::{ClientHandle, OfClient, TubeHandle};
@@ -95,6 +98,7 @@ use crate::types::{Change, ClientId, Counters, JobCounts, JobId, JobState, Place
 /// The queue. See the [module](self).
 pub struct Queue {
     jobs: Jobs,
+    claims: Claims,
     tubes: Tubes,
     default_tube: TubeHandle,
     clients: Slab<OfClient, Client>,
@@ -195,6 +199,7 @@ impl Queue {
         let default_tube = tubes.create_pinned(DEFAULT_TUBE);
         Queue {
             jobs: Jobs::new(),
+            claims: Claims::new(),
             tubes,
             default_tube,
             clients: Slab::new(),
@@ -323,7 +328,8 @@ impl Queue {
         let due = (self.counts.delayed + self.counts.reserved) as usize;
         let due = due * size_of::<DueKey>();
         let lapsed = self.lapsed.len() * size_of::<LapsedPause>();
-        let orders = ready + due + lapsed + self.ready_seconds * SECOND_SIZE;
+        let claims = self.claims.memory();
+        let orders = ready + due + lapsed + claims + self.ready_seconds * SECOND_SIZE;
         (self.jobs.memory() + self.tubes.memory() + self.sessions_memory() + orders) as u64
     }
 

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::{Applied, RecordDims, WaitEnd};
-use crate::attributes::Attributes;
+use crate::attributes::{Attributes, Unique};
 use crate::types::{Change, ClientId, Counters, JobId, JobState, Place, SECOND_NS, Time};
 
 #[derive(Debug, Clone, PartialEq)]
@@ -252,6 +252,18 @@ impl Model {
         }
         self.tidy(now);
         applied
+    }
+
+    /// The oldest job that claims a key.
+    pub(super) fn key_holder(&self, tube: &str, key: &str) -> Option<JobId> {
+        let claims = |job: &&ModelJob| {
+            let list = job.attributes.as_ref().map(|(list, _)| &**list);
+            let found = Attributes::decode(list.unwrap_or_default()).unwrap();
+            let is_over = found.unique == Some(Unique::Waiting) && job.counters.reserves > 0;
+            job.tube == tube && found.key == Some(key) && !is_over
+        };
+        let found = self.jobs.iter().find(|(_, job)| claims(job));
+        found.map(|(id, _)| *id)
     }
 
     pub(super) fn note_update(&mut self, id: JobId, place: Place) -> Option<Place> {

@@ -10,9 +10,14 @@ use crate::random::Random;
 use crate::types::SECOND_NS;
 
 const TUBES: [&str; 5] = ["default", "a", "b", "c", "d"];
-/// Lists of attributes: none; a key; a count of failures, or of 0, and a tube that the job is moved to.
-const LISTS: [&[u8]; 5] = [
+/// The key that jobs have, if they have one.
+const KEY: &str = "a-5";
+/// Lists of attributes: none; a key; the same until the job is reserved, there and in another tube; a
+/// count of failures, or of 0, and a tube that the job is moved to.
+const LISTS: [&[u8]; 7] = [
     b"",
+    b"\x01\x03\0a-5\x02\x01\0\x01",
+    b"\x01\x03\0a-5\x02\x01\0\x01\x04\x01\0c",
     b"\x01\x03\0a-5",
     b"\x06\x04\0\x01\0\0\0",
     b"\x04\x01\0c\x06\x04\0\x02\0\0\0",
@@ -469,7 +474,10 @@ impl Run {
                 self.queue.tube_stats(name, self.now),
                 self.expected_tube(name)
             );
+            let holder = self.model.key_holder(name, KEY);
+            assert_eq!(self.queue.key_holder(name, KEY), holder);
         }
+        self.queue.assert_claims();
         let clients: Vec<_> = self.model.clients.keys().copied().collect();
         clients
             .into_iter()
@@ -630,6 +638,11 @@ impl Run {
         for id in (0..self.queue.next_id().0).map(JobId) {
             assert_eq!(replayed.job(id), self.queue.job(id));
             assert_eq!(replayed.attributes(id), self.queue.attributes(id));
+        }
+        replayed.assert_claims();
+        for tube in TUBES {
+            let holder = self.queue.key_holder(tube, KEY);
+            assert_eq!(replayed.key_holder(tube, KEY), holder);
         }
         assert_eq!(replayed.next_id(), self.queue.next_id());
         assert_eq!(

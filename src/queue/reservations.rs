@@ -22,11 +22,11 @@ impl Queue {
     }
 
     /// Gives a ready job to a client until `now` plus its time to run, and ends the client's wait.
-    /// This makes the job dirty.
+    /// This makes the job dirty. Says whether its key is free since.
     ///
     /// # Panics
     /// If the job does not exist or is not ready: it would be handed out twice.
-    pub fn reserve(&mut self, id: ClientId, job: JobId, now: Time) {
+    pub fn reserve(&mut self, id: ClientId, job: JobId, now: Time) -> bool {
         self.stop_waiting(id);
         let client = self.client_handle(id);
         let Some(job) = self.jobs.find(job) else {
@@ -36,6 +36,10 @@ impl Queue {
         let (state, tube, due) = (ready.state, ready.tube, ready.put_deadline());
         assert_eq!(state, JobState::Ready, "a job to be reserved is ready");
         let deadline = now.plus_seconds(ready.ttr);
+        let frees_key = ready.has_attributes && self.frees_key(job);
+        if frees_key {
+            self.end_claim(self.claimed(job));
+        }
         self.detach(job);
         self.warm_up(tube);
         let extra = self.jobs.extra_mut(job);
@@ -50,6 +54,7 @@ impl Queue {
         self.tubes[tube].note_reserve(now);
         self.note_job(job, Happened::Reserve, now);
         self.reindex_or_remove(tube, now);
+        frees_key
     }
 
     /// Reads several of the next jobs together, from time to time. They are anywhere in memory, and

@@ -227,7 +227,7 @@ fn an_update_takes_a_job_out_of_every_state_into_every_state() {
             let id = f.put(client, 5, if from == 1 { 9 } else { 0 });
             match from {
                 2 => f.bury(id),
-                3 => f.queue.reserve(client, id, at(0)),
+                3 => _ = f.queue.reserve(client, id, at(0)),
                 _ => {}
             }
             let counters = Counters {
@@ -450,7 +450,7 @@ fn a_job_that_is_gone_or_recorded_since_is_no_longer_dirty() {
     let client = f.queue.connect();
     let jobs: Vec<_> = (0..4).map(|_| f.put(client, 5, 0)).collect();
     jobs.iter()
-        .for_each(|id| f.queue.reserve(client, *id, at(0)));
+        .for_each(|id| _ = f.queue.reserve(client, *id, at(0)));
     f.delete(jobs[0]);
     f.bury(jobs[2]);
     assert_eq!(f.queue.dirty_count(), 2);

@@ -477,6 +477,7 @@ impl Driver {
                 if let Some(log) = self.engine().log() {
                     log.assert_accounts();
                 }
+                self.engine().queue().assert_claims();
                 let durable = self.least_durable();
                 if !self.keeps_all {
                     self.history.forget_before(durable);

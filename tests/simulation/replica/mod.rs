@@ -590,6 +590,7 @@ impl Cluster {
         }
         let log = self.leader().log().unwrap();
         log.assert_accounts();
+        self.leader().queue().assert_claims();
         Ok(())
     }
 

@@ -38,6 +38,7 @@ pub(super) struct State {
 impl State {
     pub(super) fn of(engine: &Engine, now: Now) -> State {
         let queue = engine.queue();
+        queue.assert_claims();
         let next_id = queue.next_id().0;
         let jobs = queue.ids().filter_map(|id| queue.job(id));
         let kept = |job: &bsd::queue::JobView<'_>| Kept {
