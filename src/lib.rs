@@ -76,9 +76,10 @@ pub mod storage;
 pub mod sys;
 pub mod types;
 
-pub use door::{Bounds, Job, JobError, Pending, PutOptions, block_on};
+pub use attributes::Unique;
+pub use door::{Bounds, Inserted, Job, JobError, Pending, PutAttributes, PutOptions, block_on};
 pub use engine::Options;
 pub use error_class::{ErrorClass, SetupError, UsageError};
 pub use library::{Finish, JobQueue, Queue, Reserved, Session};
-pub use protocol::{Cursor, JobPage};
+pub use protocol::{Conflict, Cursor, JobPage};
 pub use storage::{OpenError, StoreError, SyncPolicy};

@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-use crate::attributes::TEXT_SIZE_MAX;
-use crate::protocol::{BATCH_MAX, Command, JobPage, PutWith, Reply};
+use crate::attributes::{TEXT_SIZE_MAX, Unique, is_word};
+use crate::protocol::{BATCH_MAX, Command, Conflict, JobKey, JobPage, PutWith, Reply};
 use crate::storage::StoreError;
 use crate::types::{JobId, is_tube_name};
 
@@ -29,6 +29,68 @@ impl Default for PutOptions {
     }
 }
 
+/// What a job has beyond a plain one.
+///
+/// ```
+/// use bsd::{Conflict, PutAttributes, Unique};
+///
+/// let latest = PutAttributes {
+///     key: Some("user-17".into()),
+///     unique: Unique::Waiting,
+///     conflict: Conflict::Replace,
+///     ..PutAttributes::default()
+/// };
+/// # assert_eq!(latest.group, None);
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PutAttributes {
+    /// Its key: 1 to 200 of the letters, digits and `-+/;.$_()`. No put makes a second job with this
+    /// key in its tube, as long as [`PutAttributes::unique`] says.
+    pub key: Option<String>,
+    /// Until when the key is the job's own. Nothing without a key.
+    pub unique: Unique,
+    /// What is done if another job has the key. Nothing without a key.
+    pub conflict: Conflict,
+    /// The group that it belongs to, of the same characters.
+    pub group: Option<String>,
+    /// When it is ready, Unix time in seconds, in place of [`PutOptions::delay`], which has no effect
+    /// then. A time that is past is now.
+    pub at: Option<u32>,
+}
+
+impl Default for PutAttributes {
+    /// None: that of a plain job. A key that is set is the job's own until it is deleted, and a put of
+    /// a second job with it does nothing.
+    fn default() -> PutAttributes {
+        PutAttributes {
+            key: None,
+            unique: Unique::Exists,
+            conflict: Conflict::Keep,
+            group: None,
+            at: None,
+        }
+    }
+}
+
+/// The result of a put with a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Inserted {
+    /// The job was put.
+    New(JobId),
+    /// Nothing was done: this job has the key.
+    Exists(JobId),
+}
+
+impl Inserted {
+    /// The job that has the key now, whichever put it.
+    #[must_use]
+    pub fn id(self) -> JobId {
+        match self {
+            Inserted::New(id) | Inserted::Exists(id) => id,
+        }
+    }
+}
+
 /// A job, with its body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Job {
@@ -47,6 +109,8 @@ pub enum JobError {
     /// A tube's name must be 1 to 200 of the letters, digits and `-+/;.$_()`, not beginning with
     /// `-`.
     BadTubeName(String),
+    /// A key or a group must be 1 to 200 of the letters, digits and `-+/;.$_()`.
+    BadKey(String),
     /// The body is larger than [`Options::job_size_max`](crate::engine::Options::job_size_max).
     TooBig {
         /// Bytes of the body.
@@ -100,6 +164,10 @@ impl std::fmt::Display for JobError {
                 f,
                 "{name:?} is no tube name: 1 to 200 of the letters, digits and -+/;.$_(), not \
                  beginning with -"
+            ),
+            JobError::BadKey(name) => write!(
+                f,
+                "{name:?} is no key and no group: 1 to 200 of the letters, digits and -+/;.$_()"
             ),
             JobError::TooBig { size, size_max } => {
                 write!(f, "the body has {size} bytes, the bound is {size_max}")
@@ -169,20 +237,33 @@ pub fn put(tube: &str, body: impl Into<Vec<u8>>, options: PutOptions) -> Command
     }
 }
 
-/// The command that puts a job into a tube which is ready at this Unix time, in seconds.
-pub(crate) fn put_at(
+/// The command that puts a job with attributes into a tube.
+pub(crate) fn put_with(
     tube: &str,
     body: impl Into<Vec<u8>>,
     options: PutOptions,
-    at: u32,
+    attributes: PutAttributes,
 ) -> Command<'static> {
-    let PutOptions { pri, ttr, .. } = options;
+    let PutOptions { pri, delay, ttr } = options;
+    let PutAttributes {
+        key,
+        unique,
+        conflict,
+        group,
+        at,
+    } = attributes;
     Command::PutWith(Box::new(PutWith {
         tube: Some(tube.to_owned().into()),
         pri,
-        delay: 0,
+        delay: if at.is_none() { delay } else { 0 },
         ttr: ttr.max(1),
-        at: Some(at),
+        at,
+        key: key.map(|name| JobKey {
+            name: Cow::Owned(name),
+            unique,
+            conflict,
+        }),
+        group: group.map(Cow::Owned),
         body: Cow::Owned(body.into()),
     }))
 }
@@ -208,10 +289,24 @@ pub(super) fn check(command: &Command<'_>, job_size_max: u32) -> Result<(), JobE
             count_max: BATCH_MAX,
         });
     }
+    if let Some(name) = words_of(command).find(|name| !is_word(name.as_bytes())) {
+        return Err(JobError::BadKey(name.into()));
+    }
     match command.tube() {
         Some(tube) if !is_tube_name(tube.as_bytes()) => Err(JobError::BadTubeName(tube.into())),
         _ => Ok(()),
     }
+}
+
+/// The key and the group of a job that a command puts.
+fn words_of<'a>(command: &'a Command<'_>) -> impl Iterator<Item = &'a str> {
+    let put = match command {
+        Command::PutWith(put) => Some(&**put),
+        _ => None,
+    };
+    let key = put.and_then(|put| Some(&*put.key.as_ref()?.name));
+    let group = put.and_then(|put| put.group.as_deref());
+    key.into_iter().chain(group)
 }
 
 /// Bytes of the body that a command puts.
@@ -230,7 +325,9 @@ pub(super) fn size_of_command(command: &Command<'_>) -> usize {
         Command::Batch { ids, .. } => size_of_val(&ids[..]),
         _ => 0,
     };
-    size_of::<Command<'_>>() + body_size(command) + ids + command.tube().map_or(0, str::len)
+    let words: usize = words_of(command).map(str::len).sum();
+    let tube = command.tube().map_or(0, str::len);
+    size_of::<Command<'_>>() + body_size(command) + ids + tube + words
 }
 
 /// The result of a command.
@@ -240,6 +337,8 @@ pub enum Answer {
     Done,
     /// A job was put.
     Inserted(JobId),
+    /// No job was put: this one has its key.
+    Exists(JobId),
     /// A job is reserved by this session.
     Reserved(Job),
     /// Several jobs are reserved by this session.
@@ -276,6 +375,7 @@ impl Answer {
         };
         match reply {
             Reply::Inserted(id) => Ok(Answer::Inserted(id)),
+            Reply::Exists(id) => Ok(Answer::Exists(id)),
             Reply::Reserved(id, body) => Ok(Answer::Reserved(job(id, body))),
             Reply::ReservedBatch(jobs) => Ok(Answer::ReservedMany(
                 jobs.iter().map(|one| job(one.id, one.body)).collect(),

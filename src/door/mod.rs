@@ -48,8 +48,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 pub(crate) use self::bell::Bell;
-pub use self::call::{Answer, Job, JobError, PutOptions, put};
-pub(crate) use self::call::{Outcome, put_at};
+pub use self::call::{Answer, Inserted, Job, JobError, PutAttributes, PutOptions, put};
+pub(crate) use self::call::{Outcome, put_with};
 pub use self::desk::Desk;
 use self::handover::{Channel, Load};
 use self::message::{Call, Note};

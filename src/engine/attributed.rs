@@ -7,9 +7,10 @@
 
 use super::Engine;
 use super::outcome::Logged;
-use super::store::Store;
+use super::store::{Store, size_of_records};
 use crate::attributes::Attributes;
-use crate::storage::{AppendError, NO_KICK, Purpose, StoreError};
+use crate::storage::format::delete;
+use crate::storage::{AppendError, Begun, NO_KICK, Purpose, StoreError};
 use crate::types::{Change, JobId, Now, Place};
 
 /// A job that is to be put.
@@ -25,6 +26,17 @@ pub struct NewJob<'a> {
     pub ttr: u32,
     /// Its body.
     pub body: &'a [u8],
+}
+
+/// A put that is to be logged, with what its job has beyond a plain one.
+pub(super) struct AttributedPut<'a> {
+    pub(super) put: &'a Change<'a>,
+    pub(super) tube: &'a str,
+    /// What was begun of the body, and the rest.
+    pub(super) body: (Option<&'a Begun>, &'a [u8]),
+    pub(super) list: &'a [u8],
+    /// The job that is deleted with it.
+    pub(super) replaced: Option<JobId>,
 }
 
 impl Engine {
@@ -57,11 +69,18 @@ impl Engine {
             created: now.mono,
             body_size: job.body.len() as u32,
         };
-        let logged = self.log_put_with(&put, job, (id, &list), now);
+        let attributed = AttributedPut {
+            put: &put,
+            tube: job.tube,
+            body: (None, job.body),
+            list: &list,
+            replaced: None,
+        };
+        let logged = self.log_put_with(&attributed, now);
         self.is_busy = true;
         Ok(match self.note_failure(logged)? {
-            Logged::Done => Some(id),
-            Logged::Full => None,
+            Some(Logged::Done) => Some(id),
+            _ => None,
         })
     }
 
@@ -96,33 +115,62 @@ impl Engine {
         Ok(matches!(self.note_failure(logged)?, Logged::Done))
     }
 
-    fn note_failure(&mut self, logged: Result<Logged, StoreError>) -> Result<Logged, StoreError> {
+    fn note_failure<T>(&mut self, logged: Result<T, StoreError>) -> Result<T, StoreError> {
         if let Err(error) = &logged {
             self.failed = Some(error.clone());
         }
         logged
     }
 
-    fn log_put_with(
+    /// Log and apply a put, its attributes and the delete of the job that it replaces, in one frame.
+    /// `None`: the beginning of its body could not be read. Then, and if there is no room, nothing
+    /// happened.
+    pub(super) fn log_put_with(
         &mut self,
-        put: &Change<'_>,
-        job: &NewJob<'_>,
-        (id, list): (JobId, &[u8]),
+        new: &AttributedPut<'_>,
         now: Now,
-    ) -> Result<Logged, StoreError> {
-        let attributes = Change::Attributes { id, list };
-        let both = [*put, attributes];
-        match self.store.join_for(&both, job.body, Purpose::Put, now) {
+    ) -> Result<Option<Logged>, StoreError> {
+        let Change::Put { id, .. } = *new.put else {
+            unreachable!("this is no put: {:?}", new.put)
+        };
+        let attributes = Change::Attributes { id, list: new.list };
+        match self.join_put_with(new, &attributes, now) {
             Ok(()) => {}
-            Err(AppendError::NoRoom(_)) => return Ok(Logged::Full),
+            Err(AppendError::NoRoom(_)) => return Ok(Some(Logged::Full)),
             Err(AppendError::Failed(error)) => return Err(error),
         }
-        let logged = self.log_put(put, job.tube, job.body, now)?;
-        if let Logged::Done = logged {
+        let (begun, rest) = new.body;
+        let logged = match begun {
+            None => Some(self.log_put(new.put, new.tube, rest, now)?),
+            Some(begun) => self.log_begun(new.put, new.tube, (begun, rest), now)?,
+        };
+        if let Some(Logged::Done) = logged {
             self.log_joined(&attributes, now)?;
+            if let Some(replaced) = new.replaced {
+                let deleted = self.log_delete(replaced, now)?;
+                assert!(
+                    matches!(deleted, Logged::Done),
+                    "room was made for the delete of job {replaced}"
+                );
+            }
         }
         self.store.part()?;
         Ok(logged)
+    }
+
+    fn join_put_with(
+        &mut self,
+        new: &AttributedPut<'_>,
+        attributes: &Change<'_>,
+        now: Now,
+    ) -> Result<(), AppendError> {
+        let both = [*new.put, *attributes];
+        let (begun, rest) = new.body;
+        let size = begun.map_or(0, Begun::size) + size_of_records(&both, rest, now);
+        match new.replaced {
+            None => self.store.join_size(size, Purpose::Put, now),
+            Some(_) => self.store.join_size(size + delete::SIZE, Purpose::Put, now),
+        }
     }
 
     pub(super) fn log_list_alone(
@@ -197,7 +245,7 @@ impl Engine {
     }
 }
 
-fn list_of(attributes: &Attributes<'_>) -> Vec<u8> {
+pub(super) fn list_of(attributes: &Attributes<'_>) -> Vec<u8> {
     let list = attributes.encode();
     list.unwrap_or_else(|| panic!("no job can have {attributes:?}"))
 }

@@ -178,7 +178,7 @@ impl Engine {
 
     /// The same with a body that was begun. `None`: its beginning could not be read, and nothing
     /// happened.
-    fn log_begun(
+    pub(super) fn log_begun(
         &mut self,
         put: &Change<'_>,
         tube: &str,
@@ -304,15 +304,11 @@ impl Engine {
         if let Some(most) = terms.most {
             return self.hand_out_batch(client, id, most, now, sink);
         }
-        let is_counted = self.is_counted(id);
+        if self.is_counted(id) || self.queue.frees_key_when_reserved(id) {
+            return self.hand_out_recorded(client, id, now, sink);
+        }
         let after = self.after();
         match self.store.read_body(place, id, tube_size, body_size) {
-            Ok(body) if is_counted => {
-                let body = body.to_vec();
-                self.note_reserved(client, id, now)?;
-                sink.reply(client, self.after(), Reply::Reserved(id, &body));
-                Ok(Handed::Out)
-            }
             Ok(body) => {
                 sink.reply(client, after, Reply::Reserved(id, body));
                 self.note_reserved(client, id, now)?;
@@ -428,6 +424,18 @@ impl Engine {
 }
 
 impl Engine {
+    /// The id of a new job; where no id is left, that is said.
+    pub(super) fn take_id(&mut self) -> Option<JobId> {
+        let id = self.queue.take_id();
+        if id.is_none() {
+            tracing::error!(
+                "no job can be put: the log holds a job with the largest id there is, and none is \
+                 given out twice; begin a new log once this one is empty"
+            );
+        }
+        id
+    }
+
     /// Whether a tube is there, or there is room for one tube more.
     pub(super) fn has_room_for_tube(&mut self, tube: &str, now: Now) -> bool {
         self.queue.tube_exists(tube) || self.has_room_for_client(0, now)
@@ -524,32 +532,13 @@ impl Turn<'_> {
         (begun, rest): (Option<&Begun>, &[u8]),
     ) -> Result<Flow, StoreError> {
         let body_size = begun.map_or(0, Begun::size) + rest.len();
+        if let Some(refusal) = self.refuses_put(op, tube, body_size) {
+            return self.reply(refusal);
+        }
         let engine = &mut *self.engine;
-        engine.count(op);
-        engine.queue.set_producer(self.client);
-        if engine.draining {
-            return self.reply(Reply::Draining);
-        }
-        if engine.is_archive_late(self.now) {
-            return self.reply(Reply::OutOfMemory);
-        }
-        if engine.memory_max.is_some() && !engine.has_memory_for(body_size as u64, self.now) {
-            return self.reply(Reply::OutOfMemory);
-        }
-        if tube.is_some_and(|tube| !engine.has_room_for_tube(tube, self.now)) {
-            return self.reply(Reply::OutOfMemory);
-        }
         let used = engine.queue.used_tube(self.client).clone();
         let tube = tube.unwrap_or(&used);
-        if engine.queue.has_policies() && engine.queue.is_full(tube, body_size as u64) {
-            engine.queue.note_put_refused(tube);
-            return self.reply(Reply::OutOfMemory);
-        }
-        let Some(id) = engine.queue.take_id() else {
-            tracing::error!(
-                "no job can be put: the log holds a job with the largest id there is, and none is \
-                 given out twice; begin a new log once this one is empty"
-            );
+        let Some(id) = engine.take_id() else {
             return self.reply(Reply::OutOfMemory);
         };
         let change = Change::Put {
@@ -572,6 +561,39 @@ impl Turn<'_> {
             Logged::Done => self.reply_and_serve(Reply::Inserted(id)),
             Logged::Full => self.reply(Reply::OutOfMemory),
         }
+    }
+
+    /// Why a job of this size is not put, into this tube or the one that the client uses.
+    pub(super) fn refuses_put(
+        &mut self,
+        op: Op,
+        tube: Option<&str>,
+        body_size: usize,
+    ) -> Option<Reply<'static>> {
+        let engine = &mut *self.engine;
+        engine.count(op);
+        engine.queue.set_producer(self.client);
+        if engine.draining {
+            return Some(Reply::Draining);
+        }
+        if engine.is_archive_late(self.now) {
+            return Some(Reply::OutOfMemory);
+        }
+        if engine.memory_max.is_some() && !engine.has_memory_for(body_size as u64, self.now) {
+            return Some(Reply::OutOfMemory);
+        }
+        if tube.is_some_and(|tube| !engine.has_room_for_tube(tube, self.now)) {
+            return Some(Reply::OutOfMemory);
+        }
+        if engine.queue.has_policies() {
+            let used = engine.queue.used_tube(self.client).clone();
+            let tube = tube.unwrap_or(&used);
+            if engine.queue.is_full(tube, body_size as u64) {
+                engine.queue.note_put_refused(tube);
+                return Some(Reply::OutOfMemory);
+            }
+        }
+        None
     }
 
     /// One job, or at most this many in a batch.

@@ -45,6 +45,9 @@ impl Turn<'_> {
     fn put_with(&mut self, put: &PutWith<'_>, begun: Option<&Begun>) -> Result<Flow, StoreError> {
         let delay = put.at.map_or(put.delay, |at| delay_until(at, self.now));
         let numbers = (put.pri, delay, put.ttr);
+        if put.key.is_some() || put.group.is_some() {
+            return self.put_attributed(put, delay, begun);
+        }
         self.put(
             Op::PutWith,
             put.tube.as_deref(),

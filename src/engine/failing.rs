@@ -508,29 +508,6 @@ impl Engine {
             Logged::Done => Ok(Logged::Done),
         }
     }
-
-    /// A reserve of a job whose deliveries are counted is logged at once: the reply waits for it.
-    pub(super) fn log_delivery(&mut self, id: JobId, now: Now) -> Result<(), StoreError> {
-        if self.log().is_none() || !self.is_counted(id) {
-            return Ok(());
-        }
-        self.make_way(Purpose::Update, now)?;
-        let Some(change) = self.queue.snapshot(id) else {
-            return Ok(());
-        };
-        match self.store.append(&change, &[], Purpose::Update, now) {
-            Ok(place) => {
-                self.store.keep_update(place);
-                if let Some(freed) = self.queue.note_update(id, place) {
-                    self.store.free_update(freed);
-                }
-                Ok(())
-            }
-            // It is logged with the other counters when there is room.
-            Err(AppendError::NoRoom(_)) => Ok(()),
-            Err(AppendError::Failed(error)) => Err(error),
-        }
-    }
 }
 
 /// Of a job that is to be in a tube as if it had just come: its deliveries, and the time after which it

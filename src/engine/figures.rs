@@ -22,6 +22,8 @@ pub struct Figures {
     pub queue: QueueStats,
     /// How often each command was run, indexed by `op as usize`.
     pub commands: [u64; Op::COUNT],
+    /// Puts that were not done because another job has their key.
+    pub key_conflicts: u64,
     /// The largest body that a put may have, bytes.
     pub job_size_max: u32,
     /// Puts are refused because someone said so.
@@ -187,6 +189,7 @@ impl Engine {
             bodies_memory: bodies,
             pauses_memory: self.pauses.memory(),
             memory_max: self.memory_max,
+            key_conflicts: self.key_conflicts,
             memory_missing: self.missing_in_memory(),
             waits: self.queue.waits(),
             holds: self.queue.holds(),

@@ -201,17 +201,18 @@ impl Engine {
         Ok(None)
     }
 
-    /// The job is the client's.
+    /// The job is the client's. Where the reserve is counted, or frees the key of the job, it is recorded
+    /// before the reply.
     pub(super) fn note_reserved(
         &mut self,
         client: ClientId,
         id: JobId,
         now: Now,
     ) -> Result<(), StoreError> {
-        self.queue.reserve(client, id, now.mono);
+        let frees_key = self.queue.reserve(client, id, now.mono);
         self.dirty_since.get_or_insert(now.mono);
-        match self.queue.has_policies() {
-            true => self.log_delivery(id, now),
+        match frees_key || self.is_counted(id) {
+            true => self.record_reserve(id, now),
             false => Ok(()),
         }
     }

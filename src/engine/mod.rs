@@ -16,6 +16,7 @@
 //! | `batch` | many jobs in one command, all of them or none |
 //! | `alter` | what may be changed of a job beside the commands |
 //! | `list` | which jobs of a tube are in a state? |
+//! | `keys` | puts with a key, and the reserve that frees one |
 //! | `attributed` | what jobs have beyond plain jobs, logged with a put or an update |
 //! | `settings` | named settings: policies, schedules |
 //! | `policies` | setting the policies of tubes; jobs that expire |
@@ -43,6 +44,7 @@ mod extended;
 mod failing;
 mod figures;
 mod incoming;
+mod keys;
 mod kick;
 mod large;
 mod last;
@@ -268,6 +270,8 @@ pub struct Engine {
     draining: bool,
     mode: Mode,
     commands: [u64; Op::COUNT],
+    /// Puts that were not done because another job has their key.
+    key_conflicts: u64,
     /// Kicks of many jobs that are under way, the oldest first.
     kicks: VecDeque<Kick>,
     checks: Checks,
@@ -400,6 +404,7 @@ impl Engine {
             draining: false,
             mode,
             commands: [0; Op::COUNT],
+            key_conflicts: 0,
             kicks: VecDeque::new(),
             checks: Checks::default(),
             incoming: Incoming::default(),

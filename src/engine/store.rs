@@ -138,13 +138,20 @@ impl Store {
         purpose: Purpose,
         now: Now,
     ) -> Result<(), AppendError> {
+        self.join_size(size_of_records(changes, body, now), purpose, now)
+    }
+
+    /// The same for records of this many bytes together.
+    pub(super) fn join_size(
+        &mut self,
+        size: usize,
+        purpose: Purpose,
+        now: Now,
+    ) -> Result<(), AppendError> {
         let Store::Log(log) = self else {
             return Ok(());
         };
-        let sizes = changes
-            .iter()
-            .map(|change| record(change, body, now).size());
-        log.join_for(sizes.sum::<usize>() as u64, purpose, now.wall_ns)
+        log.join_for(size as u64, purpose, now.wall_ns)
     }
 
     /// Have the records of these changes, and a delete, stay in one frame, until [`Store::part`].
@@ -161,25 +168,8 @@ impl Store {
             id: JobId(0),
             put_segment: SegmentId(0),
         };
-        let of_changes = changes
-            .iter()
-            .map(|change| record(change, body, now).size());
-        let size = of_changes.sum::<usize>() + delete.size();
+        let size = size_of_records(changes, body, now) + delete.size();
         log.join(size as u64, now.wall_ns)
-    }
-
-    /// Have records of this many bytes together stay in one frame, until [`Store::part`], with as much
-    /// room as a record of this purpose needs.
-    pub(super) fn join_size(
-        &mut self,
-        size: usize,
-        purpose: Purpose,
-        now: Now,
-    ) -> Result<(), AppendError> {
-        match self {
-            Store::Log(log) => log.join_for(size as u64, purpose, now.wall_ns),
-            Store::Memory(_) => Ok(()),
-        }
     }
 
     /// The next records may be in another frame.
@@ -330,6 +320,14 @@ impl MemoryStore {
         }
         self.free.push(place.offset);
     }
+}
+
+/// Bytes of the records of these changes; of a put with this body.
+pub(super) fn size_of_records(changes: &[Change<'_>], body: &[u8], now: Now) -> usize {
+    let sizes = changes
+        .iter()
+        .map(|change| record(change, body, now).size());
+    sizes.sum()
 }
 
 /// The record of a change that is not a delete.

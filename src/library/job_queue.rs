@@ -11,7 +11,7 @@ use super::reserved::Reserved;
 use super::session::Session;
 use super::turns::Turns;
 use crate::clock::Clock;
-use crate::door::{Bounds, Door, Job, JobError, Pending, PutOptions};
+use crate::door::{Bounds, Door, Inserted, Job, JobError, Pending, PutAttributes, PutOptions};
 use crate::engine::{Engine, Options};
 use crate::queue::JobView;
 use crate::storage::{OpenError, StoreError};
@@ -84,6 +84,21 @@ impl JobQueue {
     /// [`JobError::BadTubeName`], [`JobError::TooBig`], [`JobError::OutOfSpace`].
     pub fn put(&mut self, tube: &str, body: &[u8], options: PutOptions) -> Result<JobId, JobError> {
         let put = self.session.put(tube, body, options);
+        self.answer(put)
+    }
+
+    /// Put a job that has a key or a group, as [`Session::put_with`](super::Session::put_with) does.
+    ///
+    /// # Errors
+    /// [`JobError::BadTubeName`], [`JobError::BadKey`], [`JobError::TooBig`], [`JobError::OutOfSpace`].
+    pub fn put_with(
+        &mut self,
+        tube: &str,
+        body: &[u8],
+        options: PutOptions,
+        attributes: PutAttributes,
+    ) -> Result<Inserted, JobError> {
+        let put = self.session.put_with(tube, body, options, attributes);
         self.answer(put)
     }
 

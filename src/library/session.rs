@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use super::reserved::Reserved;
 use crate::UsageError;
-use crate::door::{self, Answer, Job, JobError, Outcome, Pending, PutOptions};
+use crate::door::{
+    self, Answer, Inserted, Job, JobError, Outcome, Pending, PutAttributes, PutOptions,
+};
 use crate::policy;
 use crate::protocol::{BATCH_MAX, Command, Cursor, JobPage, ListJobs, OnEach, PAGE_MAX, SetPolicy};
 use crate::types::{JobId, JobState};
@@ -79,8 +81,34 @@ impl Session {
         options: PutOptions,
         at: u32,
     ) -> Pending<JobId> {
-        let put = door::put_at(tube, body, options, at);
+        let attributes = PutAttributes {
+            at: Some(at),
+            ..PutAttributes::default()
+        };
+        let put = door::put_with(tube, body, options, attributes);
         self.0.run_as(put, |answer, _| inserted(answer))
+    }
+
+    /// Put a job that has a key or a group into `tube`, unless another job has its key: then nothing is
+    /// put, and that job is given. With [`Conflict::Replace`](crate::Conflict::Replace) the other job is
+    /// deleted together with the put, unless it is reserved; a crash leaves the one job or the other.
+    /// Durable when the result is given, as the policy says, be the job a new one or not.
+    ///
+    /// # Errors
+    /// [`JobError::BadTubeName`], [`JobError::BadKey`], [`JobError::TooBig`], [`JobError::OutOfSpace`].
+    pub fn put_with(
+        &self,
+        tube: &str,
+        body: impl Into<Vec<u8>>,
+        options: PutOptions,
+        attributes: PutAttributes,
+    ) -> Pending<Inserted> {
+        let put = door::put_with(tube, body, options, attributes);
+        self.0.run_as(put, |answer, _| match answer {
+            Answer::Inserted(id) => Ok(Inserted::New(id)),
+            Answer::Exists(id) => Ok(Inserted::Exists(id)),
+            other => unreachable!("a put is answered {other:?}"),
+        })
     }
 
     /// Put many jobs into `tube`, in order, with one write and one sync, unless they take longer

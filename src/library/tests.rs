@@ -9,8 +9,13 @@ use std::thread;
 use std::time::Duration;
 
 use super::*;
-use crate::door::{Bounds, JobError, Pending, PutOptions, Slice, Step, Task, Work, block_on};
+use crate::attributes::Unique;
+use crate::door::{
+    Bounds, Inserted, JobError, Pending, PutAttributes, PutOptions, Slice, Step, Task, Work,
+    block_on,
+};
 use crate::engine::Options;
+use crate::protocol::Conflict;
 use crate::storage::SimFs;
 use crate::storage::disk::sim::{Fault, OpKind};
 use crate::types::{JobId, JobState};
@@ -463,4 +468,48 @@ fn a_policy_says_what_becomes_of_jobs_that_fail_and_a_worker_says_why() {
         queue.stats_policy("other").wait(),
         Err(JobError::NotFound)
     ));
+}
+
+#[test]
+fn a_job_with_a_key_is_put_once_and_may_be_replaced() {
+    let disk = SimFs::new(1);
+    let queue = on(&disk);
+    let key = |name: &str, unique, conflict| PutAttributes {
+        key: Some(name.into()),
+        unique,
+        conflict,
+        group: Some("g".into()),
+        ..PutAttributes::default()
+    };
+    let put = |attributes| {
+        let options = PutOptions::default();
+        queue
+            .put_with("default", "body", options, attributes)
+            .wait()
+    };
+    let keep = key("k", Unique::Exists, Conflict::Keep);
+    let replace = key("k", Unique::Exists, Conflict::Replace);
+    assert_eq!(put(keep.clone()), Ok(Inserted::New(JobId(1))));
+    assert_eq!(put(keep.clone()), Ok(Inserted::Exists(JobId(1))));
+    assert_eq!(put(replace), Ok(Inserted::New(JobId(2))));
+    let waiting = key("w", Unique::Waiting, Conflict::Keep);
+    assert_eq!(put(waiting.clone()), Ok(Inserted::New(JobId(3))));
+    let plain = PutAttributes::default();
+    assert_eq!(put(plain).map(Inserted::id), Ok(JobId(4)));
+    let reserved = queue.reserve_job(JobId(3)).wait().unwrap();
+    assert_eq!(put(waiting), Ok(Inserted::New(JobId(5))));
+    drop(reserved);
+    for bad in ["", "a b", "\u{e4}"] {
+        let bad_key = key(bad, Unique::Exists, Conflict::Keep);
+        assert_eq!(put(bad_key), Err(JobError::BadKey(bad.into())));
+        let bad_group = PutAttributes {
+            group: Some(bad.into()),
+            ..PutAttributes::default()
+        };
+        assert_eq!(put(bad_group), Err(JobError::BadKey(bad.into())));
+    }
+    assert_eq!(queue.close().unwrap().total(), 4);
+    let queue = on(&disk);
+    let put = queue.put_with("default", "body", PutOptions::default(), keep);
+    assert_eq!(put.wait(), Ok(Inserted::Exists(JobId(2))));
 }

@@ -245,7 +245,7 @@ mod tests {
     use crate::random::Random;
 
     /// Parts of requests, and bytes that break them.
-    const FRAGMENTS: [&[u8]; 49] = [
+    const FRAGMENTS: [&[u8]; 54] = [
         b"\r\n",
         b"\r\n",
         b"\r\n",
@@ -292,6 +292,11 @@ mod tests {
         b"list-jobs tube ready 0 10\r\n",
         b" tube=",
         b" at=1",
+        b" key=a",
+        b" unique=waiting",
+        b" conflict=replace",
+        b" group=g",
+        b"put-with 0 0 1 3 key=a unique=exists\r\nabc\r\n",
         &[b'8'; 300],
         b"tube",
         &[b'x'; 222],

@@ -16,6 +16,7 @@ const NUMBER_SIZE_MAX: usize = 20;
 pub fn encode(reply: &Reply<'_>, out: &mut Vec<u8>) {
     match *reply {
         Reply::Inserted(id) => number("INSERTED ", id.0, out),
+        Reply::Exists(id) => number("EXISTS ", id.0, out),
         Reply::Using(tube) => name("USING ", tube, out),
         Reply::Reserved(id, body) => job("RESERVED ", id, body, out),
         Reply::ReservedBatch(jobs) => reserved_batch(jobs, out),
@@ -193,10 +194,11 @@ mod tests {
     }
 
     /// Every reply and its bytes, as `protocol.txt` has them.
-    const REPLIES: [(Reply<'static>, &str); 38] = [
+    const REPLIES: [(Reply<'static>, &str); 39] = [
         (Reply::Authenticated, "AUTHENTICATED\r\n"),
         (Reply::NotAuthorized, "NOT_AUTHORIZED\r\n"),
         (Reply::Inserted(JobId(1)), "INSERTED 1\r\n"),
+        (Reply::Exists(JobId(7)), "EXISTS 7\r\n"),
         (
             Reply::Inserted(JobId(u64::MAX)),
             "INSERTED 18446744073709551615\r\n",

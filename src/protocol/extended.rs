@@ -12,9 +12,10 @@ use super::number::{last_u32, last_u64, take_u32, take_u64};
 use super::parse::CRLF;
 use super::parse::TIMEOUT_MAX;
 use super::{
-    BATCH_MAX, Capabilities, Command, Cursor, ListJobs, OnEach, Op, PAGE_MAX, PutWith, Refusal,
-    Request, SetPolicy,
+    BATCH_MAX, Capabilities, Command, Conflict, Cursor, JobKey, ListJobs, OnEach, Op, PAGE_MAX,
+    PutWith, Refusal, Request, SetPolicy,
 };
+use crate::attributes::{Unique, is_word};
 use crate::policy;
 use crate::types::{JobId, JobState, is_tube_name};
 
@@ -208,6 +209,8 @@ fn put_with(mut rest: &[u8]) -> Option<Announced> {
         delay: take_u32(&mut rest)?,
         ttr: take_u32(&mut rest)?.max(1),
         at: None,
+        key: None,
+        group: None,
         body: Default::default(),
     };
     let body_size = take_u32(&mut rest)?;
@@ -222,6 +225,7 @@ fn put_with(mut rest: &[u8]) -> Option<Announced> {
 /// Reads `name=value`, any number of them, each after one blank or more. `None`: one is not known, is
 /// there twice, has no such value, or contradicts another one.
 fn read_attributes(mut rest: &[u8], put: &mut PutWith<'static>) -> Option<()> {
+    let mut of_key = OfKey::default();
     while !rest.is_empty() {
         let blanks = rest.iter().take_while(|byte| **byte == b' ').count();
         let (blank, attribute) = rest.split_at(blanks);
@@ -230,19 +234,57 @@ fn read_attributes(mut rest: &[u8], put: &mut PutWith<'static>) -> Option<()> {
         if blank.is_empty() {
             return None;
         }
-        read_attribute(std::str::from_utf8(attribute).ok()?, put)?;
+        read_attribute(std::str::from_utf8(attribute).ok()?, put, &mut of_key)?;
         rest = behind;
     }
+    put.key = of_key.whole()?;
     (put.at.is_none() || put.delay == 0).then_some(())
 }
 
-fn read_attribute(attribute: &str, put: &mut PutWith<'static>) -> Option<()> {
+/// The attributes of a line that are about its key.
+#[derive(Default)]
+struct OfKey<'a> {
+    name: Option<&'a str>,
+    unique: Option<Unique>,
+    conflict: Option<Conflict>,
+}
+
+impl OfKey<'_> {
+    /// `None`: they are about a key that the line does not have.
+    #[allow(
+        clippy::option_option,
+        reason = "a line has a key, has none, or cannot be read"
+    )]
+    fn whole(self) -> Option<Option<JobKey<'static>>> {
+        let Some(name) = self.name else {
+            let is_plain = self.unique.is_none() && self.conflict.is_none();
+            return is_plain.then_some(None);
+        };
+        Some(Some(JobKey {
+            name: name.to_owned().into(),
+            unique: self.unique.unwrap_or(Unique::Exists),
+            conflict: self.conflict.unwrap_or_default(),
+        }))
+    }
+}
+
+fn read_attribute<'a>(
+    attribute: &'a str,
+    put: &mut PutWith<'static>,
+    of_key: &mut OfKey<'a>,
+) -> Option<()> {
     let (name, value) = attribute.split_once('=')?;
     let is_new = match name {
         "tube" if is_tube_name(value.as_bytes()) => {
             put.tube.replace(value.to_owned().into()).is_none()
         }
         "at" => put.at.replace(last_u32(value.as_bytes())?).is_none(),
+        "key" if is_word(value.as_bytes()) => of_key.name.replace(value).is_none(),
+        "unique" => of_key.unique.replace(Unique::parse(value)?).is_none(),
+        "conflict" => of_key.conflict.replace(Conflict::parse(value)?).is_none(),
+        "group" if is_word(value.as_bytes()) => {
+            put.group.replace(value.to_owned().into()).is_none()
+        }
         _ => false,
     };
     is_new.then_some(())
@@ -468,6 +510,8 @@ mod tests {
             delay: 0,
             ttr: 3,
             at: None,
+            key: None,
+            group: None,
             body: b"hello"[..].into(),
         };
         let with = |tube: Option<&'static str>, at| PutWith {
@@ -504,7 +548,6 @@ mod tests {
             " at=4294967296",
             " at",
             " =",
-            " key=a",
             " Tube=a",
             " tube=\u{e4}",
             " tube=a\0",
@@ -515,6 +558,66 @@ mod tests {
         }
         assert_eq!(put_with_of("put-with 1 2 3 5 at=1"), None, "a delay, too");
         assert_eq!(put_with_of("put-with 1 0 3 5 tube=\u{ff}"), None);
+    }
+
+    #[test]
+    fn a_key_has_options_of_its_own_and_a_group_stands_alone() {
+        use Conflict::{Keep, Replace};
+        let key = |name: &str, unique, conflict| {
+            let name = name.to_owned().into();
+            Some(JobKey {
+                name,
+                unique,
+                conflict,
+            })
+        };
+        let longest = "k".repeat(200);
+        let exists = key("a", Unique::Exists, Keep);
+        for (rest, expected) in [
+            (" key=a".into(), exists.clone()),
+            (" key=-5".into(), key("-5", Unique::Exists, Keep)),
+            (
+                format!(" key={longest}"),
+                key(&longest, Unique::Exists, Keep),
+            ),
+            (" unique=exists key=a conflict=keep".into(), exists),
+            (
+                " unique=waiting  conflict=replace key=a".into(),
+                key("a", Unique::Waiting, Replace),
+            ),
+        ] {
+            let line = format!("put-with 1 0 3 5 {rest} group=g tube=t");
+            let put = put_with_of(&line).expect(&line);
+            assert_eq!(put.key, expected, "{line}");
+            assert_eq!(put.group.as_deref(), Some("g"));
+        }
+        let too_long = format!(" key={longest}k");
+        for rest in [
+            " unique=exists",
+            " conflict=keep",
+            " group=g unique=waiting",
+            " key=",
+            " key=a=b",
+            " key=a*",
+            " key=\u{e4}",
+            &too_long,
+            " key=a key=a",
+            " key=a key=b",
+            " key=a unique=",
+            " key=a unique=ready",
+            " key=a unique=Exists",
+            " key=a unique=exists unique=exists",
+            " key=a conflict=",
+            " key=a conflict=fail",
+            " key=a conflict=keep conflict=keep",
+            " group=",
+            " group=a=b",
+            " group=g group=g",
+            " Key=a",
+        ] {
+            let line = format!("put-with 1 0 3 5{rest}");
+            assert_eq!(put_with_of(&line), None, "{line}");
+        }
     }
 
     #[test]

@@ -29,7 +29,7 @@ pub use decode::{Decoder, Limits};
 pub use encode::{encode, encode_body_begin, encode_document_begin, encode_document_end};
 pub use extended_yaml::{JobExtended, PolicyStats};
 pub use request::{
-    BATCH_MAX, BatchJob, Batched, Capabilities, Command, Cursor, JobPage, ListJobs, OnEach, Op,
-    PAGE_MAX, Protocol, PutWith, Refusal, Reply, Request, SetPolicy, Shown,
+    BATCH_MAX, BatchJob, Batched, Capabilities, Command, Conflict, Cursor, JobKey, JobPage,
+    ListJobs, OnEach, Op, PAGE_MAX, Protocol, PutWith, Refusal, Reply, Request, SetPolicy, Shown,
 };
 pub use yaml::{JobStats, ServerStats, TubeStats, write_listed_tube, write_tube_list};

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
+use crate::attributes::Unique;
 use crate::pattern::Pattern;
 use crate::policy::Policy;
 use crate::types::{JobId, JobState};
@@ -343,8 +344,45 @@ pub struct PutWith<'a> {
     pub ttr: u32,
     /// When it is ready, Unix time in seconds, in place of a delay. A time that is past is now.
     pub at: Option<u32>,
+    /// Its key, of which its tube has one job at most.
+    pub key: Option<JobKey<'a>>,
+    /// The group that it belongs to.
+    pub group: Option<Cow<'a, str>>,
     /// The job's body, without the trailing CR LF.
     pub body: Cow<'a, [u8]>,
+}
+
+/// The key of a job to be put.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobKey<'a> {
+    /// 1 to 200 of the characters of tube names.
+    pub name: Cow<'a, str>,
+    /// How long no other job may have it.
+    pub unique: Unique,
+    /// What is done if another job has it.
+    pub conflict: Conflict,
+}
+
+/// What a put does if its key is that of another job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Conflict {
+    /// The other job stays, and nothing is put.
+    #[default]
+    Keep,
+    /// The other job is deleted with the put, unless it is reserved.
+    Replace,
+}
+
+impl Conflict {
+    /// The one with this name in the protocol.
+    #[must_use]
+    pub fn parse(word: &str) -> Option<Conflict> {
+        match word {
+            "keep" => Some(Conflict::Keep),
+            "replace" => Some(Conflict::Replace),
+            _ => None,
+        }
+    }
 }
 
 /// There are as many of them as requests under way in a batch, and each is moved several times.
@@ -459,6 +497,8 @@ pub enum Batched {
 pub enum Reply<'a> {
     /// `INSERTED <id>`
     Inserted(JobId),
+    /// `EXISTS <id>`: the job that has the key of the put, of which nothing is done
+    Exists(JobId),
     /// `USING <tube>`
     Using(&'a str),
     /// `RESERVED <id> <bytes>` and the body

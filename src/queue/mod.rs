@@ -24,13 +24,13 @@
 //! # Where things are
 //!
 //! Data: `job` jobs · `attributed` what some have beyond others · `claims` their claims of keys ·
-//! `tube`, `tube_list` tubes · `client` sessions · `handle` their numbers · `order`, `tree`, `slab`,
-//! `ids`, `dirty` the data structures. None of these knows the queue.
+//! `tube`, `tube_list` tubes · `policed` what policies hold back · `client` sessions · `handle` their
+//! numbers · `order`, `tree`, `slab`, `ids`, `dirty` the data structures. None of these knows the queue.
 //!
 //! Operations: `apply` changes · `attributes` those of attributes · `keys` which job has a key ·
-//! `sessions` used and watched tubes · `reservations` · `waiting` and `wide` the choice of the next worker · `tubes` tubes and their
-//! pauses · `timer` timed events · `listing` jobs page by page · `stats` counts · `events` events for
-//! watchers.
+//! `policies` policies of tubes and deliveries that fail · `sessions` used and watched tubes ·
+//! `reservations` · `waiting` and `wide` the choice of the next worker · `tubes` tubes and their pauses ·
+//! `timer` timed events · `listing` jobs page by page · `stats` counts · `events` events for watchers.
 
 mod apply;
 mod attributed;

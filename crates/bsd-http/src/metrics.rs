@@ -299,6 +299,12 @@ fn of_server(page: &mut Page, snapshot: &Snapshot) {
     );
     page.single("bsd_puts", Counter, "Jobs put.", queue.total_jobs);
     page.single(
+        "bsd_key_conflicts",
+        Counter,
+        "Puts that were answered EXISTS: another job has their key.",
+        figures.key_conflicts,
+    );
+    page.single(
         "bsd_job_timeouts",
         Counter,
         "Reservations that ran out of time.",

@@ -570,7 +570,19 @@ fn trace_request(client: ClientId, begun: usize, request: &Request<'_>) {
         Request::Command(Command::PutWith(put)) => {
             let (pri, delay, ttr, at) = (put.pri, put.delay, put.ttr, put.at);
             let (tube, size) = (&put.tube, begun + put.body.len());
-            trace!(client, pri, delay, ttr, at, ?tube, size, "put-with");
+            let (key, group) = (&put.key, &put.group);
+            trace!(
+                client,
+                pri,
+                delay,
+                ttr,
+                at,
+                ?tube,
+                ?key,
+                ?group,
+                size,
+                "put-with"
+            );
         }
         Request::Command(Command::Fail { id, text }) => {
             trace!(client, id = id.0, size = text.len(), "fail");

@@ -156,6 +156,8 @@ fn put_with(tube: &str, body: &[u8]) -> Request<'static> {
         delay: 0,
         ttr: 3,
         at: None,
+        key: None,
+        group: None,
         body: body.to_vec().into(),
     })))
 }
@@ -174,7 +176,7 @@ fn the_body_of_an_extended_command_is_no_command_wherever_it_is_split() {
             put_with("a", body),
         ),
         (
-            b"put-with 1 0 3 10 tube=a key=b\r\ndelete 9\r\n\r\n",
+            b"put-with 1 0 3 10 tube=a kez=b\r\ndelete 9\r\n\r\n",
             put_with_refused(Refusal::BadFormat),
         ),
         (
