@@ -62,12 +62,16 @@ fn capabilities_lists_the_extended_commands() {
 }
 
 /// Each line, and what beanstalkd answers to it.
-const LINES: [(&str, &str); 15] = [
+const LINES: [(&str, &str); 16] = [
     ("abort", "UNKNOWN_COMMAND"),
     ("reserve-batch 1 0", "BAD_FORMAT"),
     ("capabilities", "UNKNOWN_COMMAND"),
     ("put-with 0 0 60 1", "UNKNOWN_COMMAND"),
     ("put-with 0 0 60 1 tube=a", "UNKNOWN_COMMAND"),
+    (
+        "put-with 0 0 60 1 key=a conflict=replace",
+        "UNKNOWN_COMMAND",
+    ),
     ("list-jobs default ready 0 10", "UNKNOWN_COMMAND"),
     ("delete-batch 1", "UNKNOWN_COMMAND"),
     ("touch-batch 1", "UNKNOWN_COMMAND"),
@@ -192,6 +196,157 @@ fn put_with_is_refused_while_the_server_drains() {
     crate::harness::wait_until("it drains", || wire.stat("stats", "draining") == "true");
     assert_eq!(wire.ask("put-with 0 0 60 1 tube=a\r\nx"), "DRAINING");
     assert_eq!(wire.ask("list-tubes"), "OK 14\r\n---\n- default\n");
+}
+
+#[test]
+fn a_key_is_that_of_one_job_of_its_tube_until_that_is_deleted() {
+    play(
+        &[],
+        r"
+        a > put-with 5 0 60 1 key=k tube=mail group=g\r\na
+        a < INSERTED 1
+        a > put-with 5 0 60 1 key=k tube=mail\r\nb
+        a < EXISTS 1
+        a > put-with 5 0 60 1 key=k\r\nb
+        a < INSERTED 2
+        a > put-with 5 0 60 1 key=-k tube=mail\r\nb
+        a < INSERTED 3
+        # The used tube counts, too.
+        b > use mail
+        b < USING mail
+        b > put-with 5 0 60 1 unique=waiting key=k\r\nb
+        b < EXISTS 1
+        # A put without a key is not compared.
+        b > put 5 0 60 1\r\nb
+        b < INSERTED 4
+        b > watch mail
+        b < WATCHING 2
+        b > reserve-job 1
+        b < RESERVED 1 1\r\na
+        a > put-with 5 0 60 1 key=k tube=mail conflict=replace\r\nb
+        a < EXISTS 1
+        b > bury 1 5
+        b < BURIED
+        a > put-with 5 0 60 1 key=k tube=mail\r\nb
+        a < EXISTS 1
+        a > put-with 5 0 60 1 key=k tube=mail conflict=replace\r\nb
+        a < INSERTED 5
+        a > peek 1
+        a < NOT_FOUND
+        a > delete 5
+        a < DELETED
+        a > put-with 5 0 60 1 key=k tube=mail\r\nb
+        a < INSERTED 6
+    ",
+    );
+}
+
+#[test]
+fn a_key_may_be_free_once_its_job_is_reserved_and_a_released_job_does_not_take_it_back() {
+    play(
+        &[],
+        r"
+        a > put-with 5 9 60 1 key=k unique=waiting\r\na
+        a < INSERTED 1
+        a > put-with 5 0 60 1 key=k\r\nb
+        a < EXISTS 1
+        a > kick-job 1
+        a < KICKED
+        a > put-with 5 0 60 1 key=k\r\nb
+        a < EXISTS 1
+        a > reserve
+        a < RESERVED 1 1\r\na
+        a > put-with 6 0 60 1 key=k unique=waiting\r\nb
+        a < INSERTED 2
+        a > release 1 5 0
+        a < RELEASED
+        a > put-with 5 0 60 1 key=k\r\nb
+        a < EXISTS 2
+        a > put-with 6 0 60 1 key=k unique=waiting conflict=replace\r\nc
+        a < INSERTED 3
+        a > reserve-batch 10 0
+        a < RESERVED_BATCH 2\r\nJOB 1 default 1\r\na\r\nJOB 3 default 1\r\nc
+        a > put-with 5 0 60 1 key=k\r\nb
+        a < INSERTED 4
+    ",
+    );
+}
+
+#[test]
+fn attributes_of_a_key_are_refused_without_it_and_their_body_is_skipped() {
+    let long = "k".repeat(201);
+    let mut script = String::new();
+    for attributes in [
+        "unique=exists",
+        "conflict=keep",
+        "key=k unique=ready",
+        "key=k conflict=fail",
+        "key=k key=l",
+        "key=",
+        "key=a*b",
+        &format!("key={long}"),
+        "group=",
+        "group=g group=g",
+    ] {
+        script += &format!("a > put-with 5 0 60 8 {attributes}\\r\\ndelete 1\n");
+        script += "a < BAD_FORMAT\n";
+    }
+    // All of them as long as they may be: 1,024 bytes are not too few.
+    let name = "n".repeat(200);
+    script += &format!(
+        "a > put-with 5 0 60 1 tube={name} key={name} group={name} unique=waiting \
+         conflict=replace\\r\\nx\na < INSERTED 1\n"
+    );
+    play(&[], &script);
+}
+
+/// What was answered is kept by a server that is killed, and the key of a job that was reserved is free.
+#[test]
+fn keys_outlive_a_kill() {
+    let Some(launch) = Launch::bsd_alone() else {
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let launch = launch.dir(&dir.path().join("log"));
+    let server = launch.start();
+    play_on(
+        &server,
+        r"
+        a > put-with 5 0 60 1 key=kept\r\na
+        a < INSERTED 1
+        a > put-with 4 0 60 1 key=freed unique=waiting\r\na
+        a < INSERTED 2
+        a > put-with 5 0 60 1 key=old\r\na
+        a < INSERTED 3
+        a > put-with 5 0 60 1 key=old conflict=replace\r\nb
+        a < INSERTED 4
+        a > put-with 5 0 60 1 key=gone\r\nb
+        a < INSERTED 5
+        a > delete 5
+        a < DELETED
+        a > put-with 5 0 60 1 key=waits unique=waiting\r\nb
+        a < INSERTED 6
+        a > reserve
+        a < RESERVED 2 1\r\na
+    ",
+    );
+    server.kill();
+    let server = launch.start();
+    play_on(
+        &server,
+        r"
+        a > put-with 5 0 60 1 key=kept\r\na
+        a < EXISTS 1
+        a > put-with 5 0 60 1 key=freed unique=waiting\r\na
+        a < INSERTED 7
+        a > put-with 5 0 60 1 key=old\r\na
+        a < EXISTS 4
+        a > put-with 5 0 60 1 key=gone\r\nb
+        a < INSERTED 8
+        a > put-with 5 0 60 1 key=waits unique=waiting\r\nb
+        a < EXISTS 6
+    ",
+    );
 }
 
 #[test]

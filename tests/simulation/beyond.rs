@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use bsd::attributes::{Attributes, Reason, TEXT_SIZE_MAX, Unique};
 use bsd::engine::{Engine, NewJob, Options};
+use bsd::protocol::{Command, Conflict, JobKey, PutWith};
 use bsd::random::Random;
 use bsd::storage::disk::sim::Crash;
 use bsd::storage::format::{FrameHeader, Record, SegmentHeader, records, segment_header};
@@ -15,7 +16,7 @@ use bsd::storage::{OpenError, SimFs, SyncPolicy};
 use bsd::types::{Counters, JobId, Now, SettingClass};
 
 use super::alterations::{after, crash_in_the_last_turn, largest, put};
-use super::driver::{DIR, Driver, Setup, Step, Stop, TUBES, options, path};
+use super::driver::{Answer, DIR, Driver, Setup, Step, Stop, TUBES, options, path};
 use super::oracle::{Effect, Job, Placed, body, later};
 
 /// A step.
@@ -28,6 +29,13 @@ pub(super) enum Beyond {
         size: usize,
         list: usize,
     },
+    /// A job is put with a key that others may have, over the protocol.
+    PutKeyed {
+        tube: usize,
+        size: usize,
+        is_waiting: bool,
+        replaces: bool,
+    },
     /// Any job gets other attributes.
     Attribute { nth: usize, list: usize },
     /// A reserved job is released with a delay, and gets other attributes.
@@ -36,11 +44,14 @@ pub(super) enum Beyond {
     Set { name: usize, size: usize },
 }
 
+/// The key of all jobs that have one.
+const KEY: &str = "order-17";
+
 /// What jobs get: nothing, names, counts, moves.
 pub(super) const LISTS: [Attributes<'static>; 6] = [
     NONE,
     Attributes {
-        key: Some("order-17"),
+        key: Some(KEY),
         unique: Some(Unique::Waiting),
         group: Some("customer-5"),
         counted_from: Some(7),
@@ -52,7 +63,7 @@ pub(super) const LISTS: [Attributes<'static>; 6] = [
         ..NONE
     },
     Attributes {
-        key: Some("order-17"),
+        key: Some(KEY),
         failures: Some(2),
         reason: Some(Reason::Failed),
         text: Some(&[b'!'; TEXT_SIZE_MAX]),
@@ -91,7 +102,13 @@ pub(super) const CLASS: SettingClass = SettingClass::Schedule;
 impl Beyond {
     fn any(random: &mut Random) -> Beyond {
         let list = random.below(LISTS.len());
-        match random.below(8) {
+        match random.below(10) {
+            8 | 9 => Beyond::PutKeyed {
+                tube: random.below(TUBES.len()),
+                size: random.below(1000),
+                is_waiting: random.percent(50),
+                replaces: random.percent(50),
+            },
             0 | 1 => Beyond::Put {
                 tube: random.below(TUBES.len()),
                 delay: [0, 0, 2][random.below(3)],
@@ -150,6 +167,12 @@ impl Driver {
                 size,
                 list,
             } => self.put_with(TUBES[tube], delay, size, list),
+            Beyond::PutKeyed {
+                tube,
+                size,
+                is_waiting,
+                replaces,
+            } => self.put_keyed(TUBES[tube], size, is_waiting, replaces),
             Beyond::Attribute { nth, list } => match self.nth(nth, |_, _| true) {
                 Some(id) => self.attribute(id, list),
                 None => Ok(()),
@@ -171,21 +194,7 @@ impl Driver {
     ) -> Result<(), Stop> {
         let id = self.engine().queue().next_id();
         let body = body(id, size);
-        let job = Job {
-            tube,
-            pri: 5,
-            delay,
-            ttr: 3,
-            created: self.now.wall_ns,
-            body: body.clone(),
-            placed: match delay {
-                0 => Placed::Ready,
-                seconds => Placed::Delayed(later(self.now, seconds)),
-            },
-            counters: Counters::default(),
-            home: tube,
-            attributes: None,
-        };
+        let job = self.new_job(tube, delay, &body);
         let effects = [Effect::Put(id.0, job), effect(id.0, list)];
         let new = NewJob {
             tube,
@@ -201,6 +210,79 @@ impl Driver {
         }
         let is_done = put.map(|id| id.is_some()).ok();
         self.note(is_done, &effects)
+    }
+
+    fn new_job(&self, tube: &'static str, delay: u32, body: &[u8]) -> Job {
+        Job {
+            tube,
+            pri: 5,
+            delay,
+            ttr: 3,
+            created: self.now.wall_ns,
+            body: body.into(),
+            placed: match delay {
+                0 => Placed::Ready,
+                seconds => Placed::Delayed(later(self.now, seconds)),
+            },
+            counters: Counters::default(),
+            home: tube,
+            attributes: None,
+        }
+    }
+
+    fn put_keyed(
+        &mut self,
+        tube: &'static str,
+        size: usize,
+        is_waiting: bool,
+        replaces: bool,
+    ) -> Result<(), Stop> {
+        let holder = self.engine().queue().key_holder(tube, KEY);
+        let is_kept = |id: JobId| !replaces || self.is_reserved(id.0);
+        let exists = holder.is_some_and(is_kept);
+        let id = self.engine().queue().next_id();
+        let body = body(id, size);
+        let attributes = Attributes {
+            key: Some(KEY),
+            unique: is_waiting.then_some(Unique::Waiting),
+            ..NONE
+        };
+        let mut effects = vec![
+            Effect::Put(id.0, self.new_job(tube, 0, &body)),
+            Effect::Attributes {
+                id: id.0,
+                list: attributes.encode().expect("a list"),
+                tube: None,
+            },
+        ];
+        effects.extend(holder.map(|holder| Effect::Delete(holder.0)));
+        if exists {
+            effects.clear();
+        }
+        let put = PutWith {
+            tube: Some(tube.into()),
+            pri: 5,
+            delay: 0,
+            ttr: 3,
+            at: None,
+            key: Some(JobKey {
+                name: KEY.into(),
+                unique: attributes.unique.unwrap_or(Unique::Exists),
+                conflict: match replaces {
+                    true => Conflict::Replace,
+                    false => Conflict::Keep,
+                },
+            }),
+            group: None,
+            body: (&*body).into(),
+        };
+        let put = Command::PutWith(Box::new(put));
+        match self.change(self.boss, put, &effects)? {
+            Answer::Inserted(found) => assert_eq!((found, exists), (id.0, false)),
+            Answer::Done => assert!(exists, "job {id} was to be put"),
+            other => assert_eq!(other, Answer::OutOfMemory),
+        }
+        Ok(())
     }
 
     fn attribute(&mut self, id: u64, list: usize) -> Result<(), Stop> {
@@ -308,6 +390,56 @@ fn a_crash_leaves_an_update_and_its_attributes_or_neither() {
         ];
         assert!(crash_in_the_last_turn(&steps, setup) > 0, "{left}");
     }
+}
+
+const fn put_keyed(is_waiting: bool, replaces: bool) -> Step {
+    Step::Beyond(Beyond::PutKeyed {
+        tube: 0,
+        size: 100,
+        is_waiting,
+        replaces,
+    })
+}
+
+/// A put that replaces a job: the three records are one step, too.
+#[test]
+fn a_crash_leaves_the_job_that_has_a_key_or_the_one_that_replaces_it() {
+    let setup = Setup::from(SyncPolicy::Always);
+    let largest = largest(setup);
+    for left in (0..400).step_by(16) {
+        let steps = [
+            put_keyed(false, false),
+            TURN,
+            put(largest - left),
+            TURN,
+            put_keyed(true, true),
+            TURN,
+        ];
+        assert!(crash_in_the_last_turn(&steps, setup) > 0, "{left}");
+    }
+}
+
+/// Of a job that frees its key when it is reserved the reservation is durable no later than the next
+/// job with the key.
+#[test]
+fn a_crash_leaves_no_second_job_that_has_a_key() {
+    let setup = Setup::from(SyncPolicy::Always);
+    let reserve = Step::Reserve { worker: 0 };
+    let mut steps = vec![put_keyed(true, false), TURN];
+    for _ in 0..3 {
+        steps.extend([reserve, put_keyed(true, false), put_keyed(true, true)]);
+    }
+    steps.push(TURN);
+    assert!(crash_in_the_last_turn(&steps, setup) > 0);
+    let driver = after(&steps, setup);
+    let image = driver.fs.crash_image(Crash::DropUnsynced);
+    let engine = Engine::open(&options(&image, SyncPolicy::Always), driver.now);
+    let engine = engine.unwrap_or_else(|error| panic!("{error}"));
+    let queue = engine.queue();
+    let jobs = queue.ids().filter_map(|id| queue.job(id));
+    let waiting = jobs.filter(|job| job.counters.reserves == 0);
+    assert_eq!(waiting.count(), 1);
+    queue.assert_claims();
 }
 
 /// More than a frame holds in a turn.
