@@ -7,10 +7,11 @@ mod rest;
 use tokio::sync::Semaphore;
 
 use super::*;
+use bsd::attributes::Unique;
 use bsd::clock::Clock;
 use bsd::engine::{Engine, Options, ReplySink};
 use bsd::pattern::Pattern;
-use bsd::protocol::{Command, Reply, Request, SetPolicy};
+use bsd::protocol::{Command, Conflict, JobKey, PutWith, Reply, Request, SetPolicy};
 use bsd::types::{ClientId, JobId, Now, Position, Ticket};
 use bsd_archive::follow;
 
@@ -235,6 +236,45 @@ fn busy(now: Now) -> (Engine, ClientId) {
         Yaml::of(&mut engine, client, command, now);
     }
     (engine, client)
+}
+
+/// Counts the puts that are answered `EXISTS`.
+struct Conflicts(f64);
+
+impl ReplySink for Conflicts {
+    fn reply(&mut self, _: ClientId, _: Ticket, reply: Reply<'_>) {
+        self.0 += f64::from(matches!(reply, Reply::Exists(_)));
+    }
+}
+
+#[test]
+fn puts_whose_key_another_job_has_are_counted() {
+    let now = Clock::start().now();
+    let mut engine = Engine::open(&Options::default(), now).unwrap();
+    let (client, mut conflicts) = (engine.connect(), Conflicts(0.0));
+    for key in ["a", "b", "a", "a"] {
+        let key = JobKey {
+            name: key.into(),
+            unique: Unique::Exists,
+            conflict: Conflict::Keep,
+        };
+        let put = PutWith {
+            tube: None,
+            pri: 0,
+            delay: 0,
+            ttr: 1,
+            at: None,
+            key: Some(key),
+            group: None,
+            body: b"x"[..].into(),
+        };
+        let put = Request::Command(Command::PutWith(Box::new(put)));
+        engine.run(client, put, now, &mut conflicts);
+    }
+    let snapshot = Snapshot::sample(engine.figures(now), now, &["a"], 2);
+    let page = written(|page| of_server(page, &snapshot));
+    assert_eq!(conflicts.0, 2.0);
+    assert_eq!(value(&page, "bsd_key_conflicts_total"), conflicts.0);
 }
 
 #[test]
