@@ -319,7 +319,7 @@ pub fn without_tube(list: &[u8]) -> Vec<u8> {
 type Entry<'a> = (u8, &'a [u8], &'a [u8]);
 
 /// The entry that `list` begins with; `Some(None)` at its end, `None` if there is no whole one.
-#[allow(clippy::option_option, reason = "a list ends, or is none")]
+#[allow(clippy::option_option, reason = "a list ends, or cannot be read")]
 fn first_entry(list: &[u8]) -> Option<Option<Entry<'_>>> {
     if list.is_empty() {
         return Some(None);

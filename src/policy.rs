@@ -2,7 +2,7 @@
 //!
 //! A policy is a line of words, `name=value`, in any order; [`NAMES`] says which there are. It is
 //! written in one form only ([`Policy`]'s `Display`): that is what the log has, and what is shown. What
-//! is not named has its default, and a policy that names nothing is none.
+//! is not named has its default, and a policy that names nothing does nothing.
 //!
 //! Nothing here decides when: numbers in, numbers out. The queue asks which tube has which policy
 //! ([`Policies`]), the engine what becomes of a job ([`Policy::is_spent`], [`Policy::retry_delay`]).

@@ -298,7 +298,7 @@ fn list_in_our_time(record: &Record<'_>, ahead_ns: i64) -> Option<Vec<u8>> {
     found.with_clock_behind(ahead_ns).encode()
 }
 
-/// The record with the wall times that our clock had; 0 is none. `moved`: the list of one about
+/// The record with the wall times that our clock had; 0 means no time. `moved`: the list of one about
 /// attributes.
 fn in_our_time<'a>(mut record: Record<'a>, moved: Option<&'a [u8]>, ahead_ns: i64) -> Record<'a> {
     match &mut record {

@@ -216,7 +216,7 @@ impl Decoder {
     }
 
     /// Looks for the end of a line that is too long for beanstalkd: one of an extended command may
-    /// have more bytes. `Err`: there is none yet, and whether the line is too long for that, too.
+    /// have more bytes. `Err`: the end has not come yet, and whether the line is too long for that, too.
     #[cold]
     fn end_of_long(&self, last: u8, input: &[u8], limits: Limits) -> Result<usize, bool> {
         if !self.may_be_long(input, limits) {

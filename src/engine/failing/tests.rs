@@ -98,7 +98,7 @@ impl Server {
         self.say_as(self.client, line)
     }
 
-    /// Says so many lines, each answered as expected.
+    /// Says these lines, each answered as expected.
     fn talk(&mut self, lines: &[(&str, &str)]) {
         for (line, reply) in lines {
             assert_eq!(self.say(line), format!("{reply}\r\n"), "{line}");
