@@ -9,15 +9,13 @@
 
 use std::sync::Arc;
 
+use super::commands::SERVED;
 use super::outcome::{Handed, Logged};
 use super::{Engine, ReplySink};
 use crate::protocol::Op;
 use crate::queue::JobView;
 use crate::storage::{AppendError, NO_KICK, Purpose, StoreError};
 use crate::types::{Change, Counters, JobId, JobState, Now};
-
-/// This many clients that wait are served after a kick or a move, as after a command.
-const SERVED: usize = 16;
 
 /// Change of a job for an operator.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -208,7 +208,11 @@ impl Engine {
     }
 
     /// Log and apply attributes for which room was made, with the record before them.
-    fn log_joined(&mut self, attributes: &Change<'_>, now: Now) -> Result<(), StoreError> {
+    pub(super) fn log_joined(
+        &mut self,
+        attributes: &Change<'_>,
+        now: Now,
+    ) -> Result<(), StoreError> {
         let logged = self.log_attributes(attributes, now)?;
         // A panic leaves nothing of this on the disk: the frame is not written yet.
         assert!(

@@ -160,6 +160,7 @@ impl Engine {
     }
 
     /// Log and apply the put of a new job.
+    #[inline]
     pub(super) fn log_put(
         &mut self,
         put: &Change<'_>,
@@ -246,7 +247,6 @@ impl Engine {
 
     /// Hand ready jobs to clients that wait for them, this many or some more if they are in a batch. Says
     /// whether there are none left to hand out.
-    #[inline]
     pub(super) fn serve_waiting(
         &mut self,
         mut budget: usize,
@@ -305,7 +305,7 @@ impl Engine {
             return self.hand_out_batch(client, id, most, now, sink);
         }
         if self.is_counted(id) || self.queue.frees_key_when_reserved(id) {
-            return self.hand_out_recorded(client, id, now, sink);
+            return self.hand_out_recorded(client, (id, place, dims), now, sink);
         }
         let after = self.after();
         match self.store.read_body(place, id, tube_size, body_size) {
@@ -384,6 +384,8 @@ impl Engine {
     }
 }
 
+/// This many clients that wait are served after a command.
+pub(super) const SERVED: usize = 16;
 /// Jobs that must not be handed out and are set aside in one reserve, at most.
 const SET_ASIDE_MAX: usize = 16;
 /// Watch lists of more tubes than this grow only while half of what is for clients is free, so that
@@ -518,7 +520,9 @@ impl Turn<'_> {
     /// Reply, then serve clients that wait for what this command made ready.
     pub(super) fn reply_and_serve(&mut self, reply: Reply<'_>) -> Result<Flow, StoreError> {
         self.reply(reply)?;
-        self.engine.serve_waiting(16, self.now, self.sink)?;
+        if self.engine.queue.has_match() {
+            self.engine.serve_waiting(SERVED, self.now, self.sink)?;
+        }
         Ok(Flow::Next)
     }
 
@@ -564,6 +568,7 @@ impl Turn<'_> {
     }
 
     /// Why a job of this size is not put, into this tube or the one that the client uses.
+    #[inline(always)]
     pub(super) fn refuses_put(
         &mut self,
         op: Op,

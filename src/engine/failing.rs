@@ -83,7 +83,15 @@ impl Decision {
 impl Engine {
     /// Decide what becomes of the jobs whose deliveries have ended by themselves. To be called before
     /// anyone is served.
+    #[inline(always)]
     pub(super) fn settle_failures(&mut self, now: Now) -> Result<(), StoreError> {
+        match self.queue.has_failures() {
+            true => self.settle_all_failures(now),
+            false => Ok(()),
+        }
+    }
+
+    fn settle_all_failures(&mut self, now: Now) -> Result<(), StoreError> {
         while let Some((id, reason)) = self.queue.take_failure() {
             let failure = Failure {
                 id,
@@ -294,17 +302,23 @@ impl Engine {
             return Ok(Logged::Full);
         }
         self.queue.note_failure(id, decision.reason, is_aside);
-        match &decision.list {
-            None => Ok(Logged::Done),
-            Some(list) => self.log_attributes(&Change::Attributes { id, list }, now),
-        }
+        let Some(list) = &decision.list else {
+            return Ok(Logged::Done);
+        };
+        self.log_joined(&Change::Attributes { id, list }, now)?;
+        Ok(Logged::Done)
     }
 
     /// Why a ready job must not be handed out: its limit is reached, or it has expired.
+    #[inline(always)]
     pub(super) fn is_over(&self, id: JobId, now: Now) -> Option<Reason> {
-        if !self.queue.has_policies() {
-            return None;
+        match self.queue.has_policies() {
+            true => self.is_over_by_policy(id, now),
+            false => None,
         }
+    }
+
+    fn is_over_by_policy(&self, id: JobId, now: Now) -> Option<Reason> {
         let policy = self.queue.policy_of_job(id)?;
         if self.is_expired(id, policy, now) {
             return Some(Reason::Expired);

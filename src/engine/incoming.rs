@@ -28,10 +28,15 @@ pub(super) struct Incoming {
 }
 
 impl Incoming {
+    #[inline(always)]
     pub(super) fn take(&mut self, client: ClientId) -> Option<Begun> {
-        if self.of_clients.is_empty() {
-            return None;
+        match self.of_clients.is_empty() {
+            true => None,
+            false => self.take_from_list(client),
         }
+    }
+
+    fn take_from_list(&mut self, client: ClientId) -> Option<Begun> {
         let (begun, grown) = self.of_clients.remove(&client)?;
         self.order.remove(&(grown, client));
         Some(begun)

@@ -17,8 +17,9 @@ use super::outcome::{Handed, Logged};
 use super::{Engine, Flow, ReplySink};
 use crate::attributes::{Attributes, Unique};
 use crate::protocol::{Conflict, JobKey, Op, PutWith, Reply};
+use crate::queue::RecordDims;
 use crate::storage::{AppendError, Begun, Purpose, StoreError};
-use crate::types::{Change, ClientId, JobId, JobState, Now};
+use crate::types::{Change, ClientId, JobId, JobState, Now, Place};
 
 impl Turn<'_> {
     /// A new job that has a key or a group, unless another job holds its key.
@@ -104,13 +105,10 @@ impl Engine {
     pub(super) fn hand_out_recorded(
         &mut self,
         client: ClientId,
-        id: JobId,
+        (id, place, dims): (JobId, Place, RecordDims),
         now: Now,
         sink: &mut dyn ReplySink,
     ) -> Result<Handed, StoreError> {
-        let Some((place, dims)) = self.queue.put_record(id) else {
-            unreachable!("job {id} is ready and does not exist")
-        };
         let (tube_size, body_size) = (dims.tube_len as usize, dims.body_size as usize);
         let body = match self.store.read_body(place, id, tube_size, body_size) {
             Ok(body) => body.to_vec(),

@@ -203,6 +203,7 @@ impl Engine {
 
     /// The job is the client's. Where the reserve is counted, or frees the key of the job, it is recorded
     /// before the reply.
+    #[inline(always)]
     pub(super) fn note_reserved(
         &mut self,
         client: ClientId,

@@ -77,6 +77,7 @@ impl Engine {
 
     /// Whether a reserve of a job is logged before its reply leaves: a policy acts on it. Of one that
     /// expires it is the first that counts.
+    #[inline]
     pub(super) fn is_counted(&self, id: JobId) -> bool {
         let is_counted = |policy: &Arc<Policy>| {
             let expires = policy.expire_after.is_some();

@@ -239,11 +239,12 @@ impl Queue {
         };
         self.note_job(handle, Happened::Delete, now);
         let update_freed = existing(self.note_hold(handle, now).update_place);
-        let tube_len = self.put_tube_size(handle) as u32;
-        if self.jobs[handle].has_attributes {
-            self.end_claim(self.claimed(handle));
-        }
-        let attributed = self.jobs.take_attributes(handle);
+        let job = &self.jobs[handle];
+        let tube_len = self.put_tube_size(job) as u32;
+        let attributed = match job.has_attributes {
+            true => self.forget_attributes(handle),
+            false => None,
+        };
         self.detach(handle);
         let job = self.jobs.remove(handle);
         self.move_jobs_down();

@@ -7,6 +7,7 @@ use super::apply::{Applied, replace_if};
 use super::attributed::Attributed;
 use super::events::Happened;
 use super::handle::JobHandle;
+use super::job::Job;
 use crate::attributes::tube_of;
 use crate::types::{JobId, JobState, Place, Time};
 
@@ -20,6 +21,7 @@ impl Queue {
         self.attributed(handle).map(Attributed::list)
     }
 
+    #[inline]
     pub(super) fn attributed(&self, handle: JobHandle) -> Option<&Attributed> {
         let job = &self.jobs[handle];
         match job.has_attributes {
@@ -29,9 +31,13 @@ impl Queue {
     }
 
     /// Bytes of the name of the tube that the job's put record names.
-    pub(super) fn put_tube_size(&self, handle: JobHandle) -> usize {
-        let home = self.attributed(handle).and_then(Attributed::home);
-        home.map_or_else(|| self.tubes[self.jobs[handle].tube].name.len(), str::len)
+    #[inline(always)]
+    pub(super) fn put_tube_size(&self, job: &Job) -> usize {
+        let home = match job.has_attributes {
+            true => self.jobs.attributed.get(job.id).and_then(Attributed::home),
+            false => None,
+        };
+        home.map_or_else(|| self.tubes[job.tube].name.len(), str::len)
     }
 
     /// True if the record of the job's attributes is at `place`.
@@ -76,6 +82,12 @@ impl Queue {
             attributes_freed: before.and_then(|before| before.freed()),
             ..Applied::default()
         }
+    }
+
+    /// The job will be gone: neither has it anything beyond a plain one, nor does it claim a key.
+    pub(super) fn forget_attributes(&mut self, job: JobHandle) -> Option<Attributed> {
+        self.end_claim(self.claimed(job));
+        self.jobs.take_attributes(job)
     }
 
     /// Puts a job into a tube, in the state that it has; behind all others if it is buried.

@@ -8,6 +8,7 @@
 //! holds few ids and takes many bytes for each. When the table exceeds [`SIZE_MAX`] bytes per id,
 //! the ids of such pages move, a few pages at a time, into a map of single ids, and stay there.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::handle::Handle;
@@ -142,8 +143,12 @@ impl<K> IdTable<K> {
     pub(super) fn insert(&mut self, id: JobId, job: Handle<K>) {
         assert!(!self.lone.contains_key(&id), "job {id} exists twice");
         let path = Path::of(id);
-        let new_block = || self.spare_block.take().unwrap_or_else(Block::new);
-        let block = self.blocks.entry(path.block).or_insert_with(new_block);
+        let block = match self.blocks.entry(path.block) {
+            Entry::Occupied(block) => block.into_mut(),
+            Entry::Vacant(place) => {
+                place.insert(self.spare_block.take().unwrap_or_else(Block::new))
+            }
+        };
         let page = block.pages[path.page].get_or_insert_with(|| {
             block.used += 1;
             self.pages += 1;

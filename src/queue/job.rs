@@ -277,9 +277,15 @@ impl Jobs {
     }
 
     /// Frees the extra part of a ready job if all its values are the default.
+    #[inline]
     pub(super) fn trim(&mut self, handle: JobHandle) {
+        if let Some(extra) = self.slab[handle].extra {
+            self.trim_extra(handle, extra);
+        }
+    }
+
+    fn trim_extra(&mut self, handle: JobHandle, extra: JobExtraHandle) {
         let job = &mut self.slab[handle];
-        let Some(extra) = job.extra else { return };
         let known = &self.extras[extra];
         let untouched = known.counters == UNTOUCHED.counters && known.update_place.is_none();
         if job.state == JobState::Ready && untouched && !job.dirty {

@@ -373,7 +373,7 @@ impl Queue {
             place: job.place,
             update_place: extra.update_place,
             reserver: self.reserver(extra),
-            put_tube_size: self.put_tube_size(handle),
+            put_tube_size: self.put_tube_size(job),
         })
     }
 
@@ -389,7 +389,7 @@ impl Queue {
         let handle = self.jobs.find(id)?;
         let job = &self.jobs[handle];
         let dims = RecordDims {
-            tube_len: self.put_tube_size(handle) as u32,
+            tube_len: self.put_tube_size(job) as u32,
             body_size: job.body_size,
         };
         Some((job.place, dims))

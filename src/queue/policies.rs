@@ -137,6 +137,7 @@ impl Queue {
 
     /// The policy of the tube that a job is in.
     #[must_use]
+    #[inline]
     pub fn policy_of_job(&self, id: JobId) -> Option<&Arc<Policy>> {
         if self.tubes.policies.is_empty() {
             return None;

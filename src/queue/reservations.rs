@@ -51,7 +51,9 @@ impl Queue {
         extra.reserver = Some(client);
         self.jobs.mark_dirty(job);
         self.attach(job, JobState::Reserved);
-        self.tubes[tube].note_reserve(now);
+        if self.has_policies() {
+            self.tubes[tube].note_reserve(now);
+        }
         self.note_job(job, Happened::Reserve, now);
         self.reindex_or_remove(tube, now);
         frees_key

@@ -133,6 +133,7 @@ impl Tube {
 
     /// A job that was put at `created` is ready from now on. Says whether no other one of that second
     /// was.
+    #[inline]
     pub(super) fn count_ready(&mut self, created: Time) -> bool {
         let count = self.ready_by_second.entry(second_of(created)).or_default();
         *count += 1;
@@ -140,6 +141,7 @@ impl Tube {
     }
 
     /// A job that was put at `created` is ready no more. Says whether no other one of that second is.
+    #[inline]
     pub(super) fn uncount_ready(&mut self, created: Time) -> bool {
         let Entry::Occupied(mut count) = self.ready_by_second.entry(second_of(created)) else {
             unreachable!("a ready job of {:?} was not counted", self.name)
@@ -167,6 +169,12 @@ impl Tube {
         (self.total_jobs, self.deletes, self.pauses) = (0, 0, 0);
     }
 
+    /// True if [`Tubes::recount`] has nothing to do.
+    #[inline]
+    pub(super) fn is_counted(&self) -> bool {
+        self.is_vacant == (self.counts.total() == 0)
+    }
+
     pub(super) fn is_needed(&self) -> bool {
         self.counts.total() > 0
             || self.using > 0
@@ -184,8 +192,11 @@ impl Tube {
     pub(super) fn due(&self) -> Option<Time> {
         let delayed = self.delayed.first().map(|(deadline, _)| deadline);
         let pause = self.pause.as_ref().map(|pause| pause.until);
-        let policy = self.policed.as_ref().and_then(|policed| policed.due());
-        delayed.into_iter().chain(pause).chain(policy).min()
+        let due = earlier(delayed, pause);
+        match &self.policed {
+            None => due,
+            Some(policed) => earlier(due, policed.due()),
+        }
     }
 
     /// The key of the job that the longest-waiting client would get.
@@ -245,6 +256,7 @@ impl Tubes {
         recent.or_else(|| self.search(name, hash))
     }
 
+    #[inline]
     fn is_called(&self, tube: TubeHandle, name: &str) -> bool {
         let tube = self.slab.get(tube);
         tube.is_some_and(|tube| &*tube.name == name)
@@ -335,13 +347,12 @@ impl Tubes {
     /// Updates the count of tubes without jobs for one tube.
     pub(super) fn recount(&mut self, handle: TubeHandle) {
         let tube = &mut self.slab[handle];
-        let is_vacant = tube.counts.total() == 0;
-        if is_vacant == tube.is_vacant {
+        if tube.is_counted() {
             return;
         }
-        tube.is_vacant = is_vacant;
+        tube.is_vacant = !tube.is_vacant;
         let size = tube.name.len();
-        if is_vacant {
+        if tube.is_vacant {
             self.vacant += 1;
             self.vacant_name_bytes += size;
         } else {
@@ -369,6 +380,14 @@ const TUBE_SIZE: usize = {
     let waiters = 12 * size_of::<(u64, ClientId)>();
     Slab::<OfTube, Tube>::entry_size() + 2 * index + name + waiters
 };
+
+/// The first of two times, of those that there are.
+fn earlier(one: Option<Time>, other: Option<Time>) -> Option<Time> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}
 
 /// A clock of the process does not come to the end of these in 68 years.
 fn second_of(time: Time) -> i32 {

@@ -168,29 +168,36 @@ impl Queue {
     }
 
     /// Call it after every change to a tube: updates the orders of tubes, or removes the tube.
-    pub(super) fn reindex_or_remove(&mut self, tube: TubeHandle, now: Time) {
-        let needed = self.tubes[tube].is_needed();
-        self.tubes.recount(tube);
-        if !needed {
-            self.end_pause(tube, now);
+    pub(super) fn reindex_or_remove(&mut self, handle: TubeHandle, now: Time) {
+        let tube = &self.tubes[handle];
+        let is_needed = tube.is_needed();
+        if !tube.is_counted() {
+            self.tubes.recount(handle);
         }
-        self.reindex(tube);
-        if !needed {
-            assert!(
-                self.tubes[tube].waiters.is_empty(),
-                "a tube vanishes under its waiters"
-            );
-            let gone = self.tubes.remove(tube);
-            self.note_departed(&gone.name, gone.totals(), now);
+        match is_needed {
+            true => self.reindex(handle),
+            false => self.remove_tube(handle, now),
         }
+    }
+
+    fn remove_tube(&mut self, handle: TubeHandle, now: Time) {
+        self.end_pause(handle, now);
+        self.reindex(handle);
+        assert!(
+            self.tubes[handle].waiters.is_empty(),
+            "a tube vanishes under its waiters"
+        );
+        let gone = self.tubes.remove(handle);
+        self.note_departed(&gone.name, gone.totals(), now);
     }
 
     /// Updates the orders of tubes for one tube.
     pub(super) fn reindex(&mut self, handle: TubeHandle) {
-        if self.tubes[handle].wide.is_some() {
+        let mut tube = &mut self.tubes[handle];
+        if tube.wide.is_some() {
             self.reindex_widely(handle);
+            tube = &mut self.tubes[handle];
         }
-        let tube = &mut self.tubes[handle];
         let due = tube.due().map(|due| (due, handle));
         self.tube_timers.replace(&mut tube.timer, due);
         let best = tube.match_key().map(|best| (best, handle));

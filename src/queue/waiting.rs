@@ -80,6 +80,13 @@ impl Queue {
         true
     }
 
+    /// False if [`Queue::next_match`] surely has none.
+    #[inline]
+    #[must_use]
+    pub fn has_match(&self) -> bool {
+        self.matches.first().is_some()
+    }
+
     /// The next client to get a job, and the job: the best job of all tubes that are not paused and
     /// have both a ready job and a waiting client, and the client that has waited longest for its
     /// tube. Changes nothing; [`Queue::reserve`] carries it out.
