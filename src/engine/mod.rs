@@ -56,6 +56,8 @@ mod replay;
 mod replica;
 mod report;
 mod settings;
+#[cfg(test)]
+mod spoken;
 mod standby;
 mod store;
 mod upkeep;

@@ -1,6 +1,6 @@
 //! A job that fails each time, and a crash at each operation of the disk on its way.
 
-use super::tests::{BEGIN_NS, Replies, Server, engine, try_engine};
+use crate::engine::spoken::{BEGIN_NS, Replies, Server, engine, try_engine};
 use crate::storage::SimFs;
 use crate::storage::disk::sim::Crash;
 use crate::types::{JobState, Now, SECOND_NS, Time};
