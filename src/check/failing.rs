@@ -85,7 +85,7 @@ mod tests {
     #[test]
     fn the_calls_that_fail_are_spread_over_all() {
         let some = |count| sampled(count, 8).collect::<Vec<_>>();
-        assert_eq!(some(0), []);
+        assert!(some(0).is_empty());
         assert_eq!(some(1), [1]);
         assert_eq!(some(3), [1, 2, 3]);
         assert_eq!(some(71), [1, 11, 21, 31, 41, 51, 61, 71]);
