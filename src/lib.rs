@@ -57,6 +57,7 @@ pub mod attributes;
 #[cfg(any(test, feature = "sim"))]
 #[doc(hidden)]
 pub mod check;
+pub mod clearing;
 pub mod clock;
 pub mod door;
 pub mod engine;

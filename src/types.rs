@@ -340,14 +340,17 @@ pub enum SettingClass {
     Schedule = 2,
     /// How far a schedule has come.
     Fired = 3,
+    /// A part of a clear of a tube that is not over.
+    Clear = 4,
 }
 
 impl SettingClass {
     /// All of them.
-    pub const ALL: [SettingClass; 3] = [
+    pub const ALL: [SettingClass; 4] = [
         SettingClass::Policy,
         SettingClass::Schedule,
         SettingClass::Fired,
+        SettingClass::Clear,
     ];
 
     /// Its name, in dumps.
@@ -357,6 +360,7 @@ impl SettingClass {
             SettingClass::Policy => "policy",
             SettingClass::Schedule => "schedule",
             SettingClass::Fired => "fired",
+            SettingClass::Clear => "clear",
         }
     }
 

@@ -383,7 +383,7 @@ impl Answer {
             Reply::Found(id, body) => Ok(Answer::Found(job(id, body))),
             Reply::Using(tube) => Ok(Answer::Using(tube.into())),
             Reply::Watching(count) => Ok(Answer::Count(count as u64)),
-            Reply::KickedCount(count) => Ok(Answer::Count(count)),
+            Reply::KickedCount(count) | Reply::Cleared(count) => Ok(Answer::Count(count)),
             Reply::Yaml(document) => Ok(Answer::Document(document.to_vec())),
             Reply::Batched(_, _, missing) => Ok(Answer::AllBut(missing.to_vec())),
             Reply::Jobs(page) => Ok(Answer::Jobs(page.clone())),

@@ -89,6 +89,7 @@ impl Engine {
             | Command::Fail { .. }
             | Command::BuryWithReason { .. }
             | Command::MoveJob { .. }
+            | Command::ClearTube { .. }
             | Command::SetPolicy(_) => turn.extended(&command, begun),
             Command::Stats
             | Command::StatsJob(_)

@@ -3,8 +3,9 @@
 use super::commands::Turn;
 use super::failing::{Failure, Outcome};
 use super::outcome::Logged;
-use super::{Flow, PolicySet};
+use super::{Cleared, Flow, PolicySet};
 use crate::attributes::Reason;
+use crate::clearing::ClearedStates;
 use crate::protocol::{Command, Op, PutWith, Reply, SetPolicy};
 use crate::storage::{Begun, StoreError};
 use crate::types::{JobId, Now, SECOND_NS};
@@ -28,6 +29,7 @@ impl Turn<'_> {
             Command::Fail { id, text } => self.fail(*id, text),
             Command::BuryWithReason { id, pri, text } => self.bury_with_reason(*id, *pri, text),
             Command::MoveJob { id, tube } => self.move_job(*id, tube),
+            Command::ClearTube { tube, states } => self.clear_tube(tube, *states),
             Command::SetPolicy(set) => self.set_policy(set),
             other => unreachable!("{other:?} is a command of beanstalkd"),
         }
@@ -140,6 +142,15 @@ impl Turn<'_> {
         match self.engine.move_to(id, tube, self.now)? {
             Logged::Done => self.reply_and_serve(Reply::Moved),
             Logged::Full => self.reply(Reply::OutOfMemory),
+        }
+    }
+
+    /// All jobs of a tube in these states are gone, but for reserved ones.
+    fn clear_tube(&mut self, tube: &str, states: ClearedStates) -> Result<Flow, StoreError> {
+        self.engine.count(Op::ClearTube);
+        match self.engine.clear_tube(tube, states, self.now)? {
+            Cleared::Jobs(count) => self.reply(Reply::Cleared(count)),
+            Cleared::NoRoom => self.reply(Reply::OutOfMemory),
         }
     }
 

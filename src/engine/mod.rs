@@ -38,6 +38,7 @@
 mod alter;
 mod attributed;
 mod batch;
+mod clearing;
 mod commands;
 mod events;
 mod extended;
@@ -90,6 +91,7 @@ use crate::types::{ClientId, JobId, Now, Ticket, Time};
 
 pub use self::alter::{Altered, JobAction};
 pub use self::attributed::NewJob;
+pub use self::clearing::Cleared;
 pub use self::events::{FEED_MAX, Feed, Told};
 pub use self::figures::{Figures, LogFigures, OldestJob, SegmentFigures};
 pub use self::policies::PolicySet;
@@ -276,6 +278,8 @@ pub struct Engine {
     key_conflicts: u64,
     /// Kicks of many jobs that are under way, the oldest first.
     kicks: VecDeque<Kick>,
+    /// The settings that record each of the clears that are not over, in the order of the queue.
+    clears: VecDeque<Vec<String>>,
     checks: Checks,
     incoming: Incoming,
     pauses: Pauses,
@@ -408,6 +412,7 @@ impl Engine {
             commands: [0; Op::COUNT],
             key_conflicts: 0,
             kicks: VecDeque::new(),
+            clears: VecDeque::new(),
             checks: Checks::default(),
             incoming: Incoming::default(),
             pauses,
@@ -434,6 +439,7 @@ impl Engine {
     /// All records were replayed: time goes on, and what a crash has interrupted is finished.
     fn begin(&mut self, now: Now) -> Result<(), StoreError> {
         self.queue.finish_replay(now.mono);
+        self.resume_clears(now);
         self.finish_kicks(now)
     }
 

@@ -110,6 +110,7 @@ impl Follower<'_> {
             log.lead(last);
         }
         engine.queue.finish_replay(now.mono);
+        engine.resume_clears(now);
         // Of a long one more is held than there may be room for: it goes on as it is released.
         engine.resume_kicks(now);
         engine.commit(now)
@@ -218,7 +219,8 @@ impl Engine {
             self.written_at = now.mono;
             self.unsynced_since.get_or_insert(now.mono);
             // They may have waited for this.
-            self.is_busy |= !self.kicks.is_empty() || self.queue.has_failures();
+            self.is_busy |= !self.kicks.is_empty() || !self.clears.is_empty();
+            self.is_busy |= self.queue.has_failures();
         }
         Ok(())
     }

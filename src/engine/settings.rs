@@ -153,6 +153,17 @@ impl Engine {
             false => Purpose::Update,
         };
         self.make_way(purpose, now)?;
+        self.append_setting((class, name), value, purpose, now)
+    }
+
+    /// Log and apply a setting, without making way.
+    pub(super) fn append_setting(
+        &mut self,
+        (class, name): (SettingClass, &str),
+        value: &[u8],
+        purpose: Purpose,
+        now: Now,
+    ) -> Result<bool, StoreError> {
         let change = Change::Setting { class, name, value };
         let place = match self.store.append(&change, &[], purpose, now) {
             Ok(place) => place,

@@ -38,6 +38,7 @@ impl Engine {
     pub fn tick(&mut self, now: Now, sink: &mut dyn ReplySink) -> Result<(), StoreError> {
         self.check()?;
         let kicked = self.go_on_kicking(now, sink)?;
+        let cleared = self.clears.is_empty() || self.go_on_clearing(now)?;
         let mut ended = std::mem::take(&mut self.ended);
         let more_timers = self.queue.tick(now.mono, TIMERS_A_TICK, &mut ended);
         self.settle_failures(now)?;
@@ -61,8 +62,13 @@ impl Engine {
         let more_upkeep = self.keep_log(now)?;
         self.releases_left = TIMERS_A_TICK;
         self.queue.take_visits();
-        self.is_busy =
-            !kicked || more_timers || !served || more_checks || more_sweeps || more_upkeep;
+        self.is_busy = !kicked
+            || !cleared
+            || more_timers
+            || !served
+            || more_checks
+            || more_sweeps
+            || more_upkeep;
         Ok(())
     }
 

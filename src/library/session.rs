@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::reserved::Reserved;
 use crate::UsageError;
+use crate::clearing::ClearedStates;
 use crate::door::{
     self, Answer, Inserted, Job, JobError, Outcome, Pending, PutAttributes, PutOptions,
 };
@@ -303,6 +304,21 @@ impl Session {
         let tube = tube.to_owned().into();
         let command = Command::MoveJob { id, tube };
         self.0.run_as(command, |answer, _| done(answer))
+    }
+
+    /// Delete all jobs of a tube that are in these states, however many they are, but no reserved ones.
+    /// Gives how many. Durable when it has succeeded, as the policy of syncs says; after a crash before
+    /// that, all of them are gone or none. Their memory is freed afterwards, a few at a time.
+    ///
+    /// # Errors
+    /// [`JobError::BadTubeName`], [`JobError::OutOfSpace`].
+    pub fn clear_tube(&self, tube: &str, states: ClearedStates) -> Pending<u64> {
+        let tube = tube.to_owned().into();
+        let clear = Command::ClearTube { tube, states };
+        self.0.run_as(clear, |answer, _| match answer {
+            Answer::Count(count) => Ok(count),
+            other => unreachable!("a clear is answered {other:?}"),
+        })
     }
 
     /// Set the policy of a tube, or of the tubes that match a pattern and have none of their own: a line

@@ -33,6 +33,7 @@ pub fn encode(reply: &Reply<'_>, out: &mut Vec<u8>) {
         Reply::Paused => word("PAUSED\r\n", out),
         Reply::Aborted => word("ABORTED\r\n", out),
         Reply::Moved => word("MOVED\r\n", out),
+        Reply::Cleared(count) => number("CLEARED ", count, out),
         Reply::PolicySet => word("POLICY_SET\r\n", out),
         Reply::DeadLettered(tube) => {
             word("DEAD_LETTERED ", out);
@@ -194,7 +195,7 @@ mod tests {
     }
 
     /// Every reply and its bytes, as `protocol.txt` has them.
-    const REPLIES: [(Reply<'static>, &str); 39] = [
+    const REPLIES: [(Reply<'static>, &str); 40] = [
         (Reply::Authenticated, "AUTHENTICATED\r\n"),
         (Reply::NotAuthorized, "NOT_AUTHORIZED\r\n"),
         (Reply::Inserted(JobId(1)), "INSERTED 1\r\n"),
@@ -255,6 +256,7 @@ mod tests {
         (Reply::Paused, "PAUSED\r\n"),
         (Reply::Aborted, "ABORTED\r\n"),
         (Reply::Moved, "MOVED\r\n"),
+        (Reply::Cleared(17), "CLEARED 17\r\n"),
         (Reply::PolicySet, "POLICY_SET\r\n"),
         (
             Reply::DeadLettered("mail-dead"),

@@ -16,6 +16,7 @@ use super::{
     PutWith, Refusal, Request, SetPolicy,
 };
 use crate::attributes::{Unique, is_word};
+use crate::clearing::ClearedStates;
 use crate::policy;
 use crate::types::{JobId, JobState, is_tube_name};
 
@@ -23,7 +24,7 @@ use crate::types::{JobId, JobState, is_tube_name};
 type Reader = for<'a> fn(&'a [u8]) -> Option<Request<'a>>;
 
 /// The beginning of a line, and the reader of the rest. No word begins with another.
-const COMMANDS: [(&[u8], Reader); 14] = [
+const COMMANDS: [(&[u8], Reader); 15] = [
     (b"abort", |rest| alone(rest, Command::Abort)),
     (b"capabilities", |rest| {
         alone(rest, Command::Capabilities(Capabilities::ALL))
@@ -31,6 +32,7 @@ const COMMANDS: [(&[u8], Reader); 14] = [
     (b"list-jobs ", list_jobs),
     (b"reserve-batch ", reserve_batch),
     (b"move-job ", move_job),
+    (b"clear-tube ", clear_tube),
     (b"stats-job-extended ", |rest| {
         let id = JobId(last_u64(rest)?);
         Some(Request::Command(Command::StatsJobExtended(id)))
@@ -315,6 +317,21 @@ fn move_job(mut rest: &[u8]) -> Option<Request<'_>> {
     let id = JobId(take_u64(&mut rest)?);
     let tube = tube_of(rest)?.into();
     Some(Request::Command(Command::MoveJob { id, tube }))
+}
+
+/// A tube, and the states whose jobs are deleted.
+fn clear_tube(rest: &[u8]) -> Option<Request<'_>> {
+    let text = std::str::from_utf8(rest).ok()?;
+    let mut words = text.split(' ').filter(|word| !word.is_empty());
+    let tube = words.next().filter(|it| is_tube_name(it.as_bytes()))?;
+    let states = ClearedStates::parse(words.next()?)?;
+    let is_whole = words.next().is_none() && !text.ends_with(' ');
+    is_whole.then(|| {
+        Request::Command(Command::ClearTube {
+            tube: tube.into(),
+            states,
+        })
+    })
 }
 
 /// The name of a tube as the last argument, after any blanks.

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use crate::attributes::Unique;
+use crate::clearing::ClearedStates;
 use crate::pattern::Pattern;
 use crate::policy::Policy;
 use crate::types::{JobId, JobState};
@@ -47,6 +48,7 @@ pub enum Op {
     Fail,
     BuryWithReason,
     MoveJob,
+    ClearTube,
     StatsJobExtended,
     SetPolicy,
     StatsPolicy,
@@ -70,14 +72,15 @@ pub enum Protocol {
 
 /// The extended commands that a client may use. A client asks for them before it sends one of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Capabilities(u16);
+pub struct Capabilities(u32);
 
 impl Capabilities {
     /// The extended commands and their words, in the order of the document.
-    pub const COMMANDS: [(&'static str, Op); 14] = [
+    pub const COMMANDS: [(&'static str, Op); 15] = [
         ("abort", Op::Abort),
         ("bury-with-reason", Op::BuryWithReason),
         ("capabilities", Op::Capabilities),
+        ("clear-tube", Op::ClearTube),
         ("delete-batch", Op::DeleteBatch),
         ("fail", Op::Fail),
         ("list-jobs", Op::ListJobs),
@@ -237,6 +240,13 @@ pub enum Command<'a> {
         id: JobId,
         /// The tube that it is in from then on.
         tube: Cow<'a, str>,
+    },
+    /// `clear-tube`
+    ClearTube {
+        /// The tube.
+        tube: Cow<'a, str>,
+        /// Which of its jobs are deleted.
+        states: ClearedStates,
     },
     /// `stats-job-extended`
     StatsJobExtended(JobId),
@@ -405,6 +415,7 @@ impl Command<'_> {
             | Command::Watch(tube)
             | Command::Ignore(tube)
             | Command::StatsTube(tube)
+            | Command::ClearTube { tube, .. }
             | Command::PauseTube { tube, .. } => Some(tube),
             _ => None,
         }
@@ -533,6 +544,8 @@ pub enum Reply<'a> {
     DeadLettered(&'a str),
     /// `MOVED`
     Moved,
+    /// `CLEARED <count>`
+    Cleared(u64),
     /// `POLICY_SET`
     PolicySet,
     /// `NOT_FOUND`

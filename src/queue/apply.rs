@@ -234,9 +234,10 @@ impl Queue {
     }
 
     fn apply_delete(&mut self, id: JobId, now: Time) -> Applied {
-        let Some(handle) = self.jobs.find(id) else {
+        let Some(handle) = self.jobs.find_any(id) else {
             return Applied::ORPHAN;
         };
+        let is_doomed = !self.jobs.doomed.is_empty() && self.leave_doom(handle);
         self.note_job(handle, Happened::Delete, now);
         let update_freed = existing(self.note_hold(handle, now).update_place);
         let job = &self.jobs[handle];
@@ -245,7 +246,9 @@ impl Queue {
             true => self.forget_attributes(handle),
             false => None,
         };
-        self.detach(handle);
+        if !is_doomed {
+            self.detach(handle);
+        }
         let job = self.jobs.remove(handle);
         self.move_jobs_down();
         let tube = &mut self.tubes[job.tube];
@@ -273,7 +276,10 @@ impl Queue {
             };
             let Job { state, tube, .. } = self.jobs[to];
             if state == JobState::Buried {
-                self.tubes[tube].buried.follow(&mut self.jobs, from, to);
+                match self.jobs.doom_of(to) {
+                    None => self.tubes[tube].buried.follow(&mut self.jobs, from, to),
+                    Some(doom) => self.clears[doom].follow(&mut self.jobs, from, to),
+                }
             }
         }
     }
@@ -372,14 +378,14 @@ impl Queue {
     #[must_use]
     pub fn put_is_at(&self, id: JobId, place: Place) -> bool {
         self.jobs
-            .find(id)
+            .find_any(id)
             .is_some_and(|job| self.jobs[job].place == place)
     }
 
     /// True if the last record of the job's state is at `place`.
     #[must_use]
     pub fn update_is_at(&self, id: JobId, place: Place) -> bool {
-        let job = self.jobs.find(id);
+        let job = self.jobs.find_any(id);
         job.is_some_and(|job| self.jobs.extra(job).update_place == place)
     }
 
@@ -396,7 +402,7 @@ impl Queue {
     /// The job's put record has moved. Returns `false`, and changes nothing, if it was not at
     /// `from`.
     pub fn move_put(&mut self, id: JobId, from: Place, to: Place) -> bool {
-        let Some(job) = self.jobs.find(id) else {
+        let Some(job) = self.jobs.find_any(id) else {
             return false;
         };
         replace_if(&mut self.jobs[job].place, from, to)
@@ -408,7 +414,7 @@ impl Queue {
         if from.is_none() || !self.update_is_at(id, from) {
             return false;
         }
-        let Some(job) = self.jobs.find(id) else {
+        let Some(job) = self.jobs.find_any(id) else {
             return false;
         };
         replace_if(&mut self.jobs.extra_mut(job).update_place, from, to)

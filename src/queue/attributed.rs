@@ -6,6 +6,8 @@
 //!
 //! A [`Job`](super::job::Job) says in a flag whether it has an entry, so other jobs cost a test of it.
 
+use std::collections::BTreeSet;
+
 use super::handle::{Handle, OfAttributes};
 use super::ids::IdTable;
 use super::slab::Slab;
@@ -13,6 +15,8 @@ use crate::types::{JobId, Place};
 
 /// What the allocator takes beside the bytes of a list, about.
 const ALLOCATION_SIZE: usize = 16;
+/// What the set of moved jobs takes for each of them, about.
+const MOVED_SIZE: usize = 12;
 
 /// What a job has beyond a plain one.
 #[derive(Debug)]
@@ -58,6 +62,8 @@ pub(super) struct AttributedJobs {
     ids: IdTable<OfAttributes>,
     /// Bytes of the lists and names.
     bytes: usize,
+    /// Jobs that are not in the tube that they were put into.
+    moved: BTreeSet<JobId>,
 }
 
 impl AttributedJobs {
@@ -66,7 +72,13 @@ impl AttributedJobs {
             slab: Slab::new(),
             ids: IdTable::new(),
             bytes: 0,
+            moved: BTreeSet::new(),
         }
+    }
+
+    /// The jobs that are not in the tube that they were put into.
+    pub(super) fn moved(&self) -> impl ExactSizeIterator<Item = JobId> {
+        self.moved.iter().copied()
     }
 
     pub(super) fn get(&self, id: JobId) -> Option<&Attributed> {
@@ -76,6 +88,10 @@ impl AttributedJobs {
     /// Enter what a job has; returns what it had.
     pub(super) fn set(&mut self, id: JobId, new: Attributed) -> Option<Attributed> {
         self.bytes += new.bytes.len();
+        match new.home() {
+            Some(_) => self.moved.insert(id),
+            None => self.moved.remove(&id),
+        };
         match self.ids.get(id) {
             Some(handle) => {
                 let before = std::mem::replace(&mut self.slab[handle], new);
@@ -94,6 +110,7 @@ impl AttributedJobs {
     pub(super) fn remove(&mut self, id: JobId) -> Option<Attributed> {
         let before = self.slab.remove(self.ids.get(id)?);
         self.ids.remove(id);
+        self.moved.remove(&id);
         self.bytes -= before.bytes.len();
         Some(before)
     }
@@ -110,7 +127,8 @@ impl AttributedJobs {
     /// Bytes of memory.
     pub(super) fn memory(&self) -> usize {
         let entry = Slab::<OfAttributes, Attributed>::entry_size() + ALLOCATION_SIZE;
-        self.slab.len() * entry + self.bytes + self.ids.memory()
+        let moved = self.moved.len() * MOVED_SIZE;
+        self.slab.len() * entry + self.bytes + self.ids.memory() + moved
     }
 
     /// Where the record of the job's attributes is said to be.

@@ -13,6 +13,7 @@ use std::hint::black_box;
 
 use super::attributed::{Attributed, AttributedJobs};
 use super::dirty::DirtyList;
+use super::doomed::Doomed;
 use super::handle::{ClientHandle, JobExtraHandle, JobHandle, OfJob, OfJobExtra, TubeHandle};
 use super::ids::IdTable;
 use super::slab::Slab;
@@ -165,6 +166,7 @@ pub(super) struct Jobs {
     pub(super) attributed: AttributedJobs,
     ids: IdTable<OfJob>,
     dirty: DirtyList,
+    pub(super) doomed: Doomed,
     /// Changed counters are noted.
     has_log: bool,
 }
@@ -177,12 +179,37 @@ impl Jobs {
             attributed: AttributedJobs::new(),
             ids: IdTable::new(),
             dirty: DirtyList::default(),
+            doomed: Doomed::default(),
             has_log: true,
         }
     }
 
+    /// The job with this id, unless it is doomed.
+    #[inline]
     pub(super) fn find(&self, id: JobId) -> Option<JobHandle> {
+        let found = self.ids.get(id)?;
+        match self.doomed.is_empty() || self.doom_of(found).is_none() {
+            true => Some(found),
+            false => None,
+        }
+    }
+
+    /// The job with this id, also if it is doomed: for what is about its records.
+    pub(super) fn find_any(&self, id: JobId) -> Option<JobHandle> {
         self.ids.get(id)
+    }
+
+    /// Which of the clears that go on has doomed a job.
+    pub(super) fn doom_of(&self, handle: JobHandle) -> Option<usize> {
+        let job = &self.slab[handle];
+        let home = match job.has_attributes {
+            true => self.attributed.get(job.id).and_then(Attributed::home),
+            false => None,
+        };
+        self.doomed.position(job.id, |set| match home {
+            Some(home) => home == set.jobs.tube(),
+            None => job.tube == set.tube,
+        })
     }
 
     /// The ids of all jobs, in no order.
@@ -395,6 +422,7 @@ impl Jobs {
             + self.attributed.memory()
             + self.ids.memory()
             + self.dirty.memory()
+            + self.doomed.memory()
     }
 }
 

@@ -36,9 +36,11 @@ mod apply;
 mod attributed;
 mod attributes;
 mod claims;
+mod clearing;
 mod client;
 mod departed;
 mod dirty;
+mod doomed;
 mod events;
 mod handle;
 mod ids;
@@ -84,6 +86,7 @@ pub use self::tube_list::TubeList;
 pub use self::tubes::{LapsedPause, TubeRef};
 
 use self::claims::Claims;
+use self::clearing::Clearing;
 use self::client::Client;
 use self::events::Watched;
 use self::handle::{ClientHandle, OfClient, TubeHandle};
@@ -134,6 +137,8 @@ pub struct Queue {
     failed: VecDeque<(JobId, Reason)>,
     /// Tubes whose ready jobs are to be looked through.
     sweeps: VecDeque<TubeRef>,
+    /// Clears that are not over: as many as there are sets of doomed jobs, in the same order.
+    clears: VecDeque<Clearing>,
     next_id: u64,
     next_ticket: u64,
     is_replaying: bool,
@@ -219,6 +224,7 @@ impl Queue {
             policy_pins: BTreeMap::new(),
             failed: VecDeque::new(),
             sweeps: VecDeque::new(),
+            clears: VecDeque::new(),
             next_id: 1,
             next_ticket: 1,
             is_replaying: true,
@@ -329,7 +335,8 @@ impl Queue {
         let due = due * size_of::<DueKey>();
         let lapsed = self.lapsed.len() * size_of::<LapsedPause>();
         let claims = self.claims.memory();
-        let orders = ready + due + lapsed + claims + self.ready_seconds * SECOND_SIZE;
+        let doomed: usize = self.clears.iter().map(Clearing::memory).sum();
+        let orders = ready + due + lapsed + claims + doomed + self.ready_seconds * SECOND_SIZE;
         (self.jobs.memory() + self.tubes.memory() + self.sessions_memory() + orders) as u64
     }
 
@@ -377,10 +384,10 @@ impl Queue {
         })
     }
 
-    /// The place of a job's put record.
+    /// The place of a job's put record, also if the job is doomed.
     #[must_use]
     pub fn place(&self, id: JobId) -> Option<Place> {
-        Some(self.jobs[self.jobs.find(id)?].place)
+        Some(self.jobs[self.jobs.find_any(id)?].place)
     }
 
     /// The place of a job's put record, and what the size of that depends on.

@@ -74,6 +74,8 @@ enum Event {
 #[derive(Default)]
 pub(super) struct Model {
     pub(super) jobs: BTreeMap<JobId, ModelJob>,
+    /// Jobs that were cleared and are not freed.
+    pub(super) doomed: BTreeMap<JobId, ModelJob>,
     pub(super) tubes: Vec<ModelTube>,
     pub(super) clients: BTreeMap<ClientId, ModelClient>,
     pub(super) ghosts: VecDeque<ClientId>,
@@ -201,7 +203,8 @@ impl Model {
                 };
             }
             Change::Delete { id } => {
-                let job = self.jobs.remove(&id).unwrap();
+                let job = self.jobs.remove(&id).or_else(|| self.doomed.remove(&id));
+                let job = job.unwrap();
                 self.tube(&job.tube).totals.1 += 1;
                 let tube_len = job.put_tube.len() as u32;
                 applied.attributes_freed = job.attributes_freed();

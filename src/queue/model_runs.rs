@@ -6,10 +6,14 @@
 
 use super::model::{Model, ModelJob};
 use super::*;
+use crate::clearing::ClearedStates;
 use crate::random::Random;
 use crate::types::SECOND_NS;
 
 const TUBES: [&str; 5] = ["default", "a", "b", "c", "d"];
+/// Tubes that a client watches at most. The end of a wait for more counts as more than one event, which
+/// the model does not know.
+const WATCHED_MAX: usize = 3;
 /// The key that jobs have, if they have one.
 const KEY: &str = "a-5";
 /// Lists of attributes: none; a key; the same until the job is reserved, there and in another tube; a
@@ -32,6 +36,8 @@ struct Run {
     queue: Queue,
     model: Model,
     pins: Vec<(TubeRef, String)>,
+    /// The tubes of the clears that go on.
+    clears: VecDeque<&'static str>,
     log: Vec<Change<'static>>,
     created: u64,
 }
@@ -54,6 +60,7 @@ impl Run {
             queue,
             model,
             pins,
+            clears: VecDeque::new(),
             log,
             created: 0,
         }
@@ -163,6 +170,7 @@ impl Run {
             19 if self.one_in(3) => self.attribute(),
             19 if self.one_in(2) => self.alter(),
             19 => self.pause(),
+            20 if self.one_in(5) => self.clear(),
             20 => self.flush_dirty(),
             _ => self.pin_or_unpin(client),
         }
@@ -199,12 +207,16 @@ impl Run {
                 self.model.clients.get_mut(&id).unwrap().used = name.to_owned();
             }
             1 => {
-                self.model.tube(name);
                 let watched = &mut self.model.clients.get_mut(&id).unwrap().watched;
                 if !watched.iter().any(|other| other == name) {
+                    if watched.len() == WATCHED_MAX {
+                        return;
+                    }
                     watched.push(name.to_owned());
                 }
-                assert_eq!(self.queue.watch(id, name), watched.len());
+                let watched = watched.len();
+                self.model.tube(name);
+                assert_eq!(self.queue.watch(id, name), watched);
             }
             _ => {
                 let watched = &mut self.model.clients.get_mut(&id).unwrap().watched;
@@ -373,6 +385,52 @@ impl Run {
         self.apply(Change::Attributes { id, list });
     }
 
+    /// All jobs of a tube in some states are gone at once; the queue frees them later.
+    fn clear(&mut self) {
+        let (tube, now) = (self.any_tube(), self.instant());
+        let states = ["ready", "delayed", "buried", "all"][self.below(4) as usize];
+        let states = ClearedStates::parse(states).unwrap();
+        let jobs = self.model.jobs.iter();
+        let gone = |job: &ModelJob| job.tube == tube && states.has(job.state);
+        let ids: Vec<JobId> = jobs
+            .filter(|(_, job)| gone(job))
+            .map(|(id, _)| *id)
+            .collect();
+        assert_eq!(self.queue.clearable(tube, states), ids.len() as u64);
+        let set = self.queue.cleared_jobs(tube, states);
+        for (id, job) in &self.model.jobs {
+            let has = set.has(*id, || job.put_tube == tube);
+            assert_eq!(has, ids.contains(id), "{id} of {tube}");
+        }
+        self.queue.doom(set, states, now);
+        self.model.tube(tube).pins += 1;
+        for id in ids {
+            let job = self.model.jobs.remove(&id).unwrap();
+            self.model.doomed.insert(id, job);
+        }
+        self.clears.push_back(tube);
+        self.take_lapsed();
+    }
+
+    /// Frees this many jobs that were cleared, or all that are left.
+    fn free_cleared(&mut self, count: u32) {
+        for _ in 0..count {
+            let Some(tube) = self.clears.front().copied() else {
+                return;
+            };
+            if let Some(id) = self.queue.next_doomed() {
+                self.apply(Change::Delete { id });
+                continue;
+            }
+            let now = self.instant();
+            self.queue.end_clear(now);
+            self.model.tube(tube).pins -= 1;
+            self.model.tidy(now);
+            self.clears.pop_front();
+            self.take_lapsed();
+        }
+    }
+
     fn touch(&mut self, client: ClientId) {
         let Some(id) = self.any_job() else { return };
         let now = self.instant();
@@ -438,6 +496,8 @@ impl Run {
     }
 
     fn pass_time(&mut self) {
+        let freed = self.below(3);
+        self.free_cleared(freed);
         let ns = i64::from(self.below(700_000_000));
         self.now.0 += if self.one_in(30) { 7 * SECOND_NS } else { ns };
         for _ in 0..self.below(4) {
@@ -546,7 +606,8 @@ impl Run {
         assert_eq!(stats.total_connections, self.created);
         assert_eq!(stats.total_jobs, self.queue.next_id().0 - 1);
         assert_eq!(stats.timeouts, model.timeouts);
-        let dirty = model.jobs.values().filter(|job| job.is_dirty).count();
+        let jobs = model.jobs.values().chain(model.doomed.values());
+        let dirty = jobs.filter(|job| job.is_dirty).count();
         assert_eq!(self.queue.dirty_count(), dirty as u64);
     }
 
@@ -620,6 +681,7 @@ impl Run {
     }
 
     fn check_replay(&mut self, is_compacted: bool) {
+        self.free_cleared(u32::MAX);
         while self.queue.dirty_count() > 0 {
             self.flush_dirty();
         }

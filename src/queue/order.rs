@@ -56,6 +56,12 @@ impl<E: Copy + Ord> Order<E> {
         in_front.or_else(|| self.rest.as_ref()?.after(entry))
     }
 
+    /// Shows every entry, in no order.
+    pub(super) fn visit_all(&self, visit: &mut dyn FnMut(E)) {
+        self.front.iter().for_each(|entry| visit(*entry));
+        self.rest.iter().for_each(|rest| rest.visit_all(visit));
+    }
+
     /// The next entries, at most [`BATCH_LEN`] and only from the front: once every [`BATCH_LEN`]
     /// times that the first has been taken from a large set, otherwise none.
     pub(super) fn next_batch(&self) -> impl ExactSizeIterator<Item = E> {

@@ -125,6 +125,12 @@ impl<E: Copy + Ord> Tree<E> {
         gathered.into_iter().chain(self.root.after(entry)).min()
     }
 
+    /// Shows every entry, in no order.
+    pub(super) fn visit_all(&self, visit: &mut dyn FnMut(E)) {
+        self.gathered.iter().for_each(|entry| visit(*entry));
+        self.root.visit_all(visit);
+    }
+
     /// Removes the entries of the first leaf and sorts them; `None` if there are none.
     pub(super) fn take_first_leaf(&mut self) -> Option<Vec<E>> {
         self.insert_gathered();
@@ -206,6 +212,17 @@ impl<E: Copy + Ord> Node<E> {
             Node::Inner(children) => {
                 let mut from = children[find(children, entry)..].iter();
                 from.find_map(|child| child.node.after(entry))
+            }
+        }
+    }
+
+    fn visit_all(&self, visit: &mut dyn FnMut(E)) {
+        match self {
+            Node::Leaf(entries) => entries.iter().for_each(|entry| visit(*entry)),
+            Node::Inner(children) => {
+                children
+                    .iter()
+                    .for_each(|child| child.node.visit_all(visit));
             }
         }
     }

@@ -154,6 +154,11 @@ impl Tube {
         is_last
     }
 
+    /// No job is ready any more. Returns in how many seconds those were put that were.
+    pub(super) fn uncount_all_ready(&mut self) -> usize {
+        std::mem::take(&mut self.ready_by_second).len()
+    }
+
     /// The second in which the oldest of the ready jobs was put.
     pub(super) fn oldest_ready(&self) -> Option<Time> {
         let (second, _) = self.ready_by_second.first_key_value()?;

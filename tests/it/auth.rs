@@ -82,7 +82,7 @@ pub(crate) fn write_private(path: &std::path::Path, text: &str) {
 /// Each command, the roles that may run it, and what it is answered then, up to its first blank.
 /// `{id}` is a job of the tube `mail-a`, which the client uses and watches, `{padded}` its id in nine
 /// digits.
-const COMMANDS: [(&str, &str, &str); 42] = [
+const COMMANDS: [(&str, &str, &str); 43] = [
     ("put 0 0 60 1\r\nx", "all put", "INSERTED"),
     ("use mail-a", "all put work read", "USING"),
     ("watch mail-a", "all work", "WATCHING"),
@@ -123,6 +123,7 @@ const COMMANDS: [(&str, &str, &str); 42] = [
     ("fail {id} 3\r\nwhy", "all work", "NOT_FOUND"),
     ("bury-with-reason {id} 0 3\r\nwhy", "all work", "NOT_FOUND"),
     ("move-job {id} mail-a", "all work", "MOVED"),
+    ("clear-tube mail-a buried", "all", "CLEARED"),
     ("stats-job-extended {id}", "all work read", "OK"),
     ("set-policy mail-a max-jobs=1000", "all", "POLICY_SET"),
     ("stats-policy mail-a", "all work read", "OK"),

@@ -62,7 +62,7 @@ fn capabilities_lists_the_extended_commands() {
 }
 
 /// Each line, and what beanstalkd answers to it.
-const LINES: [(&str, &str); 16] = [
+const LINES: [(&str, &str); 17] = [
     ("abort", "UNKNOWN_COMMAND"),
     ("reserve-batch 1 0", "BAD_FORMAT"),
     ("capabilities", "UNKNOWN_COMMAND"),
@@ -79,6 +79,7 @@ const LINES: [(&str, &str); 16] = [
     ("fail 1 1", "UNKNOWN_COMMAND"),
     ("bury-with-reason 1 0 1", "UNKNOWN_COMMAND"),
     ("move-job 1 a", "UNKNOWN_COMMAND"),
+    ("clear-tube a all", "UNKNOWN_COMMAND"),
     ("set-policy a rate=1/s", "UNKNOWN_COMMAND"),
     ("stats-job-extended 1", "BAD_FORMAT"),
     ("stats-policy a", "BAD_FORMAT"),

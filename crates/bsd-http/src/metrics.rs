@@ -722,6 +722,7 @@ const COMMANDS: [(&str, Op); Op::COUNT] = [
     ("fail", Op::Fail),
     ("bury-with-reason", Op::BuryWithReason),
     ("move-job", Op::MoveJob),
+    ("clear-tube", Op::ClearTube),
     ("stats-job-extended", Op::StatsJobExtended),
     ("set-policy", Op::SetPolicy),
     ("stats-policy", Op::StatsPolicy),

@@ -188,7 +188,7 @@ mod tests {
         assert_eq!(largest, Some(setting_size(200, SETTING_SIZE_MAX)));
         assert_eq!(setting(1, 1, 0, SETTING_SIZE_MAX + 1), None);
         assert_eq!([0, 201].map(|name| setting(name, 1, 0, 5)), [None; 2]);
-        assert_eq!([0, 4].map(|class| setting(1, class, 0, 5)), [None; 2]);
+        assert_eq!([0, 5].map(|class| setting(1, class, 0, 5)), [None; 2]);
         assert_eq!(setting(1, 1, 1, 5), None);
         let attributes = |size: usize| {
             let mut bytes = [0; 64];

@@ -237,7 +237,7 @@ layout! {
         CRC @ 0 + 4: "seeded CRC-32 of the rest of the record",
         KIND @ 4 + 1: "8",
         NAME_SIZE @ 5 + 1: "bytes of the name, 1 to 200",
-        CLASS @ 6 + 1: "1 policy of a tube or of a pattern of tubes, 2 schedule, 3 how far a schedule has come",
+        CLASS @ 6 + 1: "1 policy of a tube or of a pattern of tubes, 2 schedule, 3 how far a schedule has come, 4 a part of a clear of a tube that is not over",
         RESERVED @ 7 + 1: "0",
         VALUE_SIZE @ 8 + 4: "bytes of the value, at most 65536; 0 removes the setting",
     }

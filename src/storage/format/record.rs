@@ -746,7 +746,7 @@ mod tests {
         );
         assert!(!changed(&all[3], pause::SIZE, b' '));
         assert!(changed(&all[7], setting::CLASS, 2));
-        assert!(!changed(&all[7], setting::CLASS, 4), "an unknown class");
+        assert!(!changed(&all[7], setting::CLASS, 5), "an unknown class");
         assert!(!changed(&all[7], setting::CLASS, 0));
         assert!(!changed(&all[7], setting::SIZE, 0xff), "a name is text");
         assert!(changed(&all[8], attributes::ID, 1));

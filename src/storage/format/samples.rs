@@ -229,7 +229,7 @@ impl Parts {
                 due_wall_ns: number(random),
             },
             5 => Record::Setting {
-                class: SettingClass::ALL[random.below(3)],
+                class: SettingClass::ALL[random.below(4)],
                 name: &self.tube,
                 value: &self.body,
             },

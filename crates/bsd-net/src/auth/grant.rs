@@ -282,6 +282,7 @@ fn asked<'a>(command: &'a Command<'_>) -> (Right, About<'a>) {
         C::BuryWithReason { id, .. } => (extended(Op::BuryWithReason), About::Job(*id)),
         C::StatsJobExtended(id) => (extended(Op::StatsJobExtended), About::Job(*id)),
         C::MoveJob { id, tube } => (extended(Op::MoveJob), About::JobAndTube(*id, tube)),
+        C::ClearTube { .. } => (extended(Op::ClearTube), tube),
         C::StatsPolicy(_) => (extended(Op::StatsPolicy), tube),
         // A pattern may stand for tubes that that of the token does not.
         C::SetPolicy(set) => {
