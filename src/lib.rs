@@ -10,6 +10,7 @@
 //! | [`types`] | the words that every layer shares: ids, times, positions, states |
 //! | [`attributes`] | what does a job have beyond a plain job? |
 //! | [`policy`] | what does a tube do of itself for its jobs? |
+//! | [`schedule`] | which jobs are put by themselves, and when? |
 //! | [`pattern`] | which names of tubes are meant? |
 //! | [`protocol`] | what do these bytes ask for, and which bytes answer? |
 //! | [`queue`] | which job is next, who waits for it, what is due when? |
@@ -71,6 +72,7 @@ pub mod protocol;
 pub mod queue;
 pub mod random;
 pub mod rlimit;
+pub mod schedule;
 mod shortage;
 pub mod storage;
 #[doc(hidden)]

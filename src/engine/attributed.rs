@@ -115,7 +115,10 @@ impl Engine {
         Ok(matches!(self.note_failure(logged)?, Logged::Done))
     }
 
-    fn note_failure<T>(&mut self, logged: Result<T, StoreError>) -> Result<T, StoreError> {
+    pub(super) fn note_failure<T>(
+        &mut self,
+        logged: Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
         if let Err(error) = &logged {
             self.failed = Some(error.clone());
         }

@@ -16,7 +16,7 @@ use crate::clearing::{ClearedJobs, ClearedStates};
 use crate::protocol::BATCH_MAX;
 use crate::storage::format::{delete, setting_size};
 use crate::storage::{AppendError, Purpose, StoreError};
-use crate::types::{JobId, Now, SettingClass};
+use crate::types::{Change, JobId, Now, SettingClass};
 
 /// Jobs that are deleted in one tick.
 const FREED_A_TICK: usize = 512;
@@ -139,10 +139,12 @@ impl Engine {
             return Ok(false);
         }
         for (name, value) in parts {
-            let class = SettingClass::Clear;
-            let is_logged = self.append_setting((class, name), value, Purpose::Update, now)?;
-            // A panic leaves nothing of this on the disk: the frame is not written yet.
-            assert!(is_logged, "room was made for the parts of a clear");
+            let part = Change::Setting {
+                class: SettingClass::Clear,
+                name,
+                value,
+            };
+            self.log_joined_setting(&part, Purpose::Update, now)?;
         }
         self.store.part()?;
         Ok(true)

@@ -19,6 +19,7 @@
 //! | `keys` | puts with a key, and the reserve that frees one |
 //! | `attributed` | what jobs have beyond plain jobs, logged with a put or an update |
 //! | `settings` | named settings: policies, schedules |
+//! | `schedules` | jobs that are put by themselves: when, and in which frame? |
 //! | `policies` | setting the policies of tubes; jobs that expire |
 //! | `failing` | what becomes of a job whose delivery has failed? |
 //! | `store` | where bodies and changes are kept: the log, or memory alone |
@@ -56,6 +57,7 @@ mod policies;
 mod replay;
 mod replica;
 mod report;
+mod schedules;
 mod settings;
 #[cfg(test)]
 mod spoken;
@@ -76,6 +78,7 @@ use self::pauses::Pauses;
 use self::policies::Sweep;
 use self::replay::Replayer;
 use self::replica::TurnAcks;
+use self::schedules::Schedules;
 use self::settings::Settings;
 use self::store::{MemoryStore, Store};
 use crate::protocol::{Op, Reply, Request, Shown};
@@ -97,6 +100,7 @@ pub use self::figures::{Figures, LogFigures, OldestJob, SegmentFigures};
 pub use self::policies::PolicySet;
 pub use self::replica::{Follower, Leader};
 pub use self::report::TubeDocument;
+pub use self::schedules::{ScheduleChange, ScheduleFigures, ScheduleRun, ScheduleView};
 pub use self::standby::{ApplyError, Standby};
 
 /// The version of beanstalkd whose protocol is spoken; clients read it from `stats`.
@@ -284,6 +288,7 @@ pub struct Engine {
     incoming: Incoming,
     pauses: Pauses,
     settings: Settings,
+    schedules: Schedules,
     /// The look for expired jobs that is under way.
     sweep: Option<Sweep>,
     recovery: Recovery,
@@ -341,6 +346,7 @@ impl Engine {
             pauses.bound(all / PAUSES_PART);
         }
         let mut settings = Settings::default();
+        let mut schedules = Schedules::default();
         let mut recovery = Recovery::default();
         let mut imported = None;
         let store = match &options.dir {
@@ -364,6 +370,7 @@ impl Engine {
                     queue: &mut queue,
                     pauses: &mut pauses,
                     settings: &mut settings,
+                    schedules: &mut schedules,
                     now,
                 };
                 let progress = |done, total| {
@@ -417,6 +424,7 @@ impl Engine {
             incoming: Incoming::default(),
             pauses,
             settings,
+            schedules,
             sweep: None,
             recovery,
             imported,
@@ -440,6 +448,7 @@ impl Engine {
     fn begin(&mut self, now: Now) -> Result<(), StoreError> {
         self.queue.finish_replay(now.mono);
         self.resume_clears(now);
+        self.begin_schedules(now);
         self.finish_kicks(now)
     }
 
@@ -663,7 +672,8 @@ impl Engine {
         let Some(bound) = self.memory_max else {
             return u64::MAX;
         };
-        bound.saturating_sub(self.queue.memory() + self.store.memory() + self.pauses.memory())
+        let named = self.pauses.memory() + self.schedules.memory();
+        bound.saturating_sub(self.queue.memory() + self.store.memory() + named)
     }
 
     /// A clean stop: everything is written and durable, counters included, and a marker says so. Of a

@@ -1,6 +1,7 @@
 //! From the records of a log to a queue: the way back of what `store` records.
 
 use super::pauses::{Owner, Pauses};
+use super::schedules::Schedules;
 use super::settings::Settings;
 use crate::queue::{Applied, Queue};
 use crate::storage::disk::ReadFile;
@@ -13,6 +14,7 @@ pub(super) struct Replayer<'a> {
     pub(super) queue: &'a mut Queue,
     pub(super) pauses: &'a mut Pauses,
     pub(super) settings: &'a mut Settings,
+    pub(super) schedules: &'a mut Schedules,
     pub(super) now: Now,
 }
 
@@ -56,6 +58,7 @@ impl Replayer<'_> {
             }
             Record::Setting { class, name, value } => {
                 super::policies::hand_on(self.queue, (*class, *name, *value), self.now);
+                self.schedules.hand_on((*class, *name, *value));
                 files.keep(place, record.size());
                 let segment_of = |place| files.segment_of(place);
                 let of = (*class, *name);

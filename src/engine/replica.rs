@@ -111,6 +111,7 @@ impl Follower<'_> {
         }
         engine.queue.finish_replay(now.mono);
         engine.resume_clears(now);
+        engine.begin_schedules(now);
         // Of a long one more is held than there may be room for: it goes on as it is released.
         engine.resume_kicks(now);
         engine.commit(now)

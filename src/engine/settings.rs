@@ -139,7 +139,7 @@ impl Engine {
         logged
     }
 
-    fn log_setting(
+    pub(super) fn log_setting(
         &mut self,
         class: SettingClass,
         name: &str,
@@ -153,24 +153,34 @@ impl Engine {
             false => Purpose::Update,
         };
         self.make_way(purpose, now)?;
-        self.append_setting((class, name), value, purpose, now)
+        self.append_setting(&Change::Setting { class, name, value }, purpose, now)
     }
 
-    /// Log and apply a setting, without making way.
-    pub(super) fn append_setting(
+    /// Log and apply a setting for which room was made, with the records before it.
+    pub(super) fn log_joined_setting(
         &mut self,
-        (class, name): (SettingClass, &str),
-        value: &[u8],
+        change: &Change<'_>,
+        purpose: Purpose,
+        now: Now,
+    ) -> Result<(), StoreError> {
+        let is_done = self.append_setting(change, purpose, now)?;
+        // A panic leaves nothing of this on the disk: the frame is not written yet.
+        assert!(is_done, "room was made for {change:?}");
+        Ok(())
+    }
+
+    fn append_setting(
+        &mut self,
+        change: &Change<'_>,
         purpose: Purpose,
         now: Now,
     ) -> Result<bool, StoreError> {
-        let change = Change::Setting { class, name, value };
-        let place = match self.store.append(&change, &[], purpose, now) {
+        let place = match self.store.append(change, &[], purpose, now) {
             Ok(place) => place,
             Err(AppendError::NoRoom(_)) => return Ok(false),
             Err(AppendError::Failed(error)) => return Err(error),
         };
-        self.note_setting(&change, place, now);
+        self.note_setting(change, place, now);
         Ok(true)
     }
 
@@ -183,6 +193,10 @@ impl Engine {
             unreachable!("the queue refuses a setting: {error}");
         }
         super::policies::hand_on(&mut self.queue, (class, name, value), now);
+        if class == SettingClass::Schedule {
+            self.schedules.hand_on((class, name, value));
+            self.look_at_schedules(now);
+        }
         let Engine {
             store, settings, ..
         } = self;

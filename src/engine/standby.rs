@@ -232,6 +232,7 @@ impl Engine {
             queue,
             pauses,
             settings,
+            schedules,
             ..
         } = self
         else {
@@ -248,6 +249,7 @@ impl Engine {
             queue,
             pauses,
             settings,
+            schedules,
             now,
         };
         let applied = replayer.apply(log.files_mut(), place, &record);

@@ -54,6 +54,7 @@ impl Engine {
             // Time counts too, and has no one who says so.
             self.dirty_since.get_or_insert(now.mono);
         }
+        self.fire_when_due(now)?;
         let served = self.serve_waiting(SERVED_A_TICK, now, sink)?;
         let more_checks = self.go_on_checking(now, sink)?;
         self.end_pauses(now)?;
@@ -83,7 +84,9 @@ impl Engine {
             .is_unsettled()
             .then(|| plus(self.written_at, IDLE_AFTER_NS));
         let counters = self.dirty_since.map(|since| plus(since, COUNTERS_AFTER_NS));
-        [self.queue.next_deadline(), idle, counters, self.sync_due()]
+        let schedules = self.schedules.due();
+        let queue = self.queue.next_deadline();
+        [queue, schedules, idle, counters, self.sync_due()]
             .into_iter()
             .flatten()
             .min()

@@ -27,7 +27,7 @@ const LAYERS: &[&[&str]] = &[
         "shortage",
     ],
     &["pattern"],
-    &["policy"],
+    &["policy", "schedule"],
     &["protocol", "queue", "storage"],
     &["engine"],
     &["door"],
