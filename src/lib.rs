@@ -85,4 +85,5 @@ pub use engine::Options;
 pub use error_class::{ErrorClass, SetupError, UsageError};
 pub use library::{Finish, JobQueue, Queue, Reserved, Session};
 pub use protocol::{Conflict, Cursor, JobPage};
+pub use schedule::{Missed, Schedule};
 pub use storage::{OpenError, StoreError, SyncPolicy};

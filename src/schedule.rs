@@ -176,7 +176,8 @@ pub fn check_name(name: &str) -> Result<(), UsageError> {
 impl FromStr for Schedule {
     type Err = UsageError;
 
-    /// Reads its words, with blanks between them. It has no body then.
+    /// Reads its words, with blanks between them. It has no body then. Whether there are such an
+    /// expression and such a time zone is for [`Schedule::timetable`] to say.
     fn from_str(text: &str) -> Result<Schedule, UsageError> {
         let mut schedule = Schedule::default();
         let mut known = Vec::new();
@@ -197,7 +198,7 @@ impl FromStr for Schedule {
                 return Err(UsageError::new(format_args!("{word}: {form}")));
             }
         }
-        schedule.timetable()?;
+        schedule.check_words()?;
         Ok(schedule)
     }
 }
@@ -286,12 +287,8 @@ impl Schedule {
         Ok(schedule)
     }
 
-    /// When it fires, paused or not. This is the check of all that it says, too, but for the size of its
-    /// body.
-    ///
-    /// # Errors
-    /// A message: there is no such schedule.
-    pub fn timetable(&self) -> Result<Timetable, UsageError> {
+    /// What can be checked of it without a look at the expression and the time zone.
+    fn check_words(&self) -> Result<(), UsageError> {
         if self.cron.is_empty() {
             return Err("a schedule needs cron=…, which says when it fires".into());
         }
@@ -307,8 +304,23 @@ impl Schedule {
         if self.ttr == 0 {
             return Err(UsageError::new(format_args!("ttr=0: {}", NAMES[4].1)));
         }
+        Ok(())
+    }
+
+    /// When it fires, paused or not. This is the check of all that it says, too, but for the size of its
+    /// body.
+    ///
+    /// # Errors
+    /// A message: there is no such schedule.
+    pub fn timetable(&self) -> Result<Timetable, UsageError> {
+        self.check_words()?;
         let (cron, zone) = (cron(&self.cron_fields())?, zone(&self.tz)?);
-        Ok(Timetable { cron, zone })
+        let timetable = Timetable { cron, zone };
+        // No field is a year: what has a firing has one in each century.
+        match timetable.next_after(0) {
+            Some(_) => Ok(timetable),
+            None => Err(UsageError::new(format_args!("'{}' never fires", self.cron))),
+        }
     }
 
     /// The first firing after this wall time, nanoseconds since 1970; `None` if there is none, or no such

@@ -315,6 +315,7 @@ fn body_size(command: &Command<'_>) -> usize {
         Command::Put { body, .. } => body.len(),
         Command::PutWith(put) => put.body.len(),
         Command::Fail { text, .. } | Command::BuryWithReason { text, .. } => text.len(),
+        Command::ScheduleSet(set) => set.schedule.body.len(),
         _ => 0,
     }
 }
@@ -402,7 +403,8 @@ impl Answer {
             | Reply::Paused
             | Reply::Aborted
             | Reply::Moved
-            | Reply::PolicySet => Ok(Answer::Done),
+            | Reply::PolicySet
+            | Reply::ScheduleSet => Ok(Answer::Done),
             Reply::DeadLettered(tube) => Ok(Answer::DeadLettered(tube.into())),
             Reply::Refused(refusal) => unreachable!("nothing was decoded: {refusal:?}"),
             Reply::Authenticated | Reply::NotAuthorized => {

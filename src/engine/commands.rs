@@ -90,7 +90,9 @@ impl Engine {
             | Command::BuryWithReason { .. }
             | Command::MoveJob { .. }
             | Command::ClearTube { .. }
-            | Command::SetPolicy(_) => turn.extended(&command, begun),
+            | Command::SetPolicy(_)
+            | Command::ScheduleSet(_)
+            | Command::ScheduleDelete(_) => turn.extended(&command, begun),
             Command::Stats
             | Command::StatsJob(_)
             | Command::StatsTube(_)
@@ -99,6 +101,7 @@ impl Engine {
             | Command::ListTubesWatched
             | Command::StatsJobExtended(_)
             | Command::StatsPolicy(_)
+            | Command::StatsSchedule(_)
             | Command::Capabilities(_) => {
                 turn.engine.report(client, &command, now, turn.sink);
                 Ok(Flow::Next)

@@ -3,10 +3,10 @@
 use super::commands::Turn;
 use super::failing::{Failure, Outcome};
 use super::outcome::Logged;
-use super::{Cleared, Flow, PolicySet};
+use super::{Cleared, Flow, PolicySet, ScheduleChange};
 use crate::attributes::Reason;
 use crate::clearing::ClearedStates;
-use crate::protocol::{Command, Op, PutWith, Reply, SetPolicy};
+use crate::protocol::{Command, Op, PutWith, Refusal, Reply, SetPolicy, SetSchedule};
 use crate::storage::{Begun, StoreError};
 use crate::types::{JobId, Now, SECOND_NS};
 
@@ -31,6 +31,8 @@ impl Turn<'_> {
             Command::MoveJob { id, tube } => self.move_job(*id, tube),
             Command::ClearTube { tube, states } => self.clear_tube(tube, *states),
             Command::SetPolicy(set) => self.set_policy(set),
+            Command::ScheduleSet(set) => self.schedule_set(set),
+            Command::ScheduleDelete(name) => self.schedule_delete(name),
             other => unreachable!("{other:?} is a command of beanstalkd"),
         }
     }
@@ -161,6 +163,32 @@ impl Turn<'_> {
             PolicySet::Done => self.reply_and_serve(Reply::PolicySet),
             PolicySet::NoRoom => self.reply(Reply::OutOfMemory),
         }
+    }
+
+    /// A schedule, new or in the place of the one with its name.
+    fn schedule_set(&mut self, set: &SetSchedule) -> Result<Flow, StoreError> {
+        self.engine.count(Op::ScheduleSet);
+        let changed = (self.engine).set_schedule(&set.name, &set.schedule, self.now)?;
+        self.reply_change(Reply::ScheduleSet, &changed)
+    }
+
+    fn schedule_delete(&mut self, name: &str) -> Result<Flow, StoreError> {
+        self.engine.count(Op::ScheduleDelete);
+        let changed = self.engine.delete_schedule(name, self.now)?;
+        self.reply_change(Reply::Deleted, &changed)
+    }
+
+    fn reply_change(
+        &mut self,
+        done: Reply<'_>,
+        changed: &ScheduleChange,
+    ) -> Result<Flow, StoreError> {
+        self.reply(match changed {
+            ScheduleChange::Done => done,
+            ScheduleChange::NotFound => Reply::NotFound,
+            ScheduleChange::NoRoom => Reply::OutOfMemory,
+            ScheduleChange::Refused(_) => Reply::Refused(Refusal::BadFormat),
+        })
     }
 }
 

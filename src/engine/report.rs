@@ -75,6 +75,7 @@ impl Engine {
             Command::StatsTube(tube) => self.stats_tube(tube, now, &mut document),
             Command::StatsJobExtended(id) => self.stats_job_extended(*id, now, &mut document),
             Command::StatsPolicy(tube) => self.stats_policy(tube, &mut document),
+            Command::StatsSchedule(name) => self.stats_schedule(name, now, &mut document),
             Command::ListTubes => {
                 self.count(Op::ListTubes);
                 let list = TubeDocument::new(self.queue.tube_list());
@@ -183,6 +184,15 @@ impl Engine {
             puts_refused,
         };
         stats.write(out);
+        true
+    }
+
+    fn stats_schedule(&mut self, name: &str, now: Now, out: &mut Vec<u8>) -> bool {
+        self.count(Op::StatsSchedule);
+        let Some(document) = self.schedule_document(name, now) else {
+            return false;
+        };
+        document.write(out);
         true
     }
 

@@ -23,6 +23,7 @@ use super::store::size_of_records;
 use super::{Engine, Mode};
 use crate::UsageError;
 use crate::attributes::Attributes;
+use crate::protocol::ScheduleStats;
 use crate::schedule::{MISSED_MAX, SCHEDULES_MAX, Schedule, Timetable, check_name};
 use crate::storage::{AppendError, Purpose, StoreError};
 use crate::types::{Change, JobId, Now, SECOND_NS, SettingClass, Time};
@@ -35,6 +36,8 @@ const LOOK_NS: i64 = 60 * SECOND_NS;
 const AGAIN_NS: i64 = SECOND_NS;
 /// Firings in one call, at most.
 const FIRED_A_TICK: usize = 64;
+/// Firings to come that `stats-schedule` shows.
+const NEXT_SHOWN: usize = 5;
 /// Bytes of memory that a schedule takes beside its value.
 const ENTRY_SIZE: u64 = 2 << 10;
 
@@ -301,9 +304,13 @@ impl Engine {
             Ok(value) => value,
             Err(error) => return Ok(ScheduleChange::Refused(error)),
         };
-        if schedule.next_after(wall(now)).is_none() {
-            let never = format!("a schedule with cron={} never fires", schedule.cron);
-            return Ok(ScheduleChange::Refused(never.into()));
+        if schedule.body.len() > self.job_size_max as usize {
+            let too_big = format!(
+                "the body has {} bytes, and a job may have {}",
+                schedule.body.len(),
+                self.job_size_max
+            );
+            return Ok(ScheduleChange::Refused(too_big.into()));
         }
         let (entries, is_new) = (&self.schedules.entries, self.schedule(name).is_none());
         if is_new && entries.len() >= SCHEDULES_MAX
@@ -394,6 +401,35 @@ impl Engine {
     pub fn schedule(&self, name: &str) -> Option<ScheduleView<'_>> {
         let (name, entry) = self.schedules.entries.get_key_value(name)?;
         Some(self.view(name, entry))
+    }
+
+    /// Its next firings after now, at most `count`, as RFC 3339 has them in its time zone. Those that wait
+    /// come first. None if it is paused.
+    #[must_use]
+    pub fn next_firings(&self, name: &str, count: usize, now: Now) -> Vec<String> {
+        let Some(entry) = self.schedules.entries.get(name) else {
+            return Vec::new();
+        };
+        if entry.schedule.is_paused {
+            return Vec::new();
+        }
+        let fired = fired_up_to(&self.settings, name).unwrap_or(0);
+        let from = entry.upto.unwrap_or(fired).max(wall(now));
+        let waiting = entry.waiting.iter().copied();
+        let next = waiting.chain(entry.timetable.after(from)).take(count);
+        next.map(|at| entry.timetable.shown(at)).collect()
+    }
+
+    pub(super) fn schedule_document(&self, name: &str, now: Now) -> Option<ScheduleStats<'_>> {
+        let (name, entry) = self.schedules.entries.get_key_value(name)?;
+        let fired = fired_up_to(&self.settings, name).unwrap_or(0);
+        Some(ScheduleStats {
+            name,
+            schedule: &entry.schedule,
+            fired_up_to: entry.timetable.shown(fired),
+            waiting: entry.waiting.len(),
+            next: self.next_firings(name, NEXT_SHOWN, now),
+        })
     }
 
     /// Numbers about all schedules.

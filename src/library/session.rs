@@ -9,7 +9,10 @@ use crate::door::{
     self, Answer, Inserted, Job, JobError, Outcome, Pending, PutAttributes, PutOptions,
 };
 use crate::policy;
-use crate::protocol::{BATCH_MAX, Command, Cursor, JobPage, ListJobs, OnEach, PAGE_MAX, SetPolicy};
+use crate::protocol::{
+    BATCH_MAX, Command, Cursor, JobPage, ListJobs, OnEach, PAGE_MAX, SetPolicy, SetSchedule,
+};
+use crate::schedule::{self, Schedule};
 use crate::types::{JobId, JobState};
 
 /// A session of a [`Queue`](super::Queue): it watches tubes, and jobs that it reserves belong to
@@ -337,6 +340,31 @@ impl Session {
         Ok(self.0.run_as(set, |answer, _| done(answer)))
     }
 
+    /// Put a job again and again, at the times that a schedule says. If there is one of this name, this
+    /// one takes its place. See `docs/schedules.md`. Durable when it has succeeded, as the policy says.
+    ///
+    /// # Errors
+    /// What is wrong with the name or the schedule. The call's: [`JobError::OutOfSpace`] if there are
+    /// too many; [`JobError::TooBig`] by its body.
+    pub fn set_schedule(&self, name: &str, schedule: &Schedule) -> Result<Pending<()>, UsageError> {
+        schedule::check_name(name)?;
+        schedule.encode()?;
+        let set = Command::ScheduleSet(Box::new(SetSchedule {
+            name: name.to_owned(),
+            schedule: schedule.clone(),
+        }));
+        Ok(self.0.run_as(set, |answer, _| done(answer)))
+    }
+
+    /// Remove a schedule. Jobs that it has put stay. Durable when it has succeeded, as the policy says.
+    ///
+    /// # Errors
+    /// [`JobError::NotFound`], [`JobError::OutOfSpace`].
+    pub fn delete_schedule(&self, name: &str) -> Pending<()> {
+        let command = Command::ScheduleDelete(name.to_owned().into());
+        self.0.run_as(command, |answer, _| done(answer))
+    }
+
     /// Restart the time to run of a job that is reserved here. Nothing durable.
     ///
     /// # Errors
@@ -480,6 +508,16 @@ impl Session {
     /// [`JobError::NotFound`] without a policy; [`JobError::BadTubeName`].
     pub fn stats_policy(&self, tube: &str) -> Pending<String> {
         let command = Command::StatsPolicy(tube.to_owned().into());
+        self.0.run_as(command, |answer, _| document(answer))
+    }
+
+    /// The document of the protocol's `stats-schedule`, YAML: a schedule, how far it has come, and when
+    /// it fires next.
+    ///
+    /// # Errors
+    /// [`JobError::NotFound`].
+    pub fn stats_schedule(&self, name: &str) -> Pending<String> {
+        let command = Command::StatsSchedule(name.to_owned().into());
         self.0.run_as(command, |answer, _| document(answer))
     }
 }

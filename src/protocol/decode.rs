@@ -148,7 +148,7 @@ impl Decoder {
         let State::Body { put, begun } = self.state else {
             return None;
         };
-        if self.head.as_deref().is_some_and(Head::is_small) {
+        if self.head.as_deref().is_some_and(|head| !head.is_put()) {
             return None;
         }
         let left = u64::from(put.body_size - begun);
@@ -489,7 +489,10 @@ pub(super) fn refusal_of(head: Option<&Head>, body_size: u32, limits: Limits) ->
         }
         _ if body_size > limits.job_size_max => Some(Refusal::JobTooBig),
         None => Some(Refusal::BadFormat),
-        Some(Head::PutWith(_)) => is_over.then_some(Refusal::OutOfMemory),
+        Some(Head::Schedule(set)) if body_size > extended::schedule_size_max(set) => {
+            Some(Refusal::JobTooBig)
+        }
+        Some(Head::PutWith(_) | Head::Schedule(_)) => is_over.then_some(Refusal::OutOfMemory),
     }
 }
 

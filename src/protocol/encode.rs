@@ -35,6 +35,7 @@ pub fn encode(reply: &Reply<'_>, out: &mut Vec<u8>) {
         Reply::Moved => word("MOVED\r\n", out),
         Reply::Cleared(count) => number("CLEARED ", count, out),
         Reply::PolicySet => word("POLICY_SET\r\n", out),
+        Reply::ScheduleSet => word("SCHEDULE_SET\r\n", out),
         Reply::DeadLettered(tube) => {
             word("DEAD_LETTERED ", out);
             word(tube, out);
@@ -195,7 +196,7 @@ mod tests {
     }
 
     /// Every reply and its bytes, as `protocol.txt` has them.
-    const REPLIES: [(Reply<'static>, &str); 40] = [
+    const REPLIES: [(Reply<'static>, &str); 41] = [
         (Reply::Authenticated, "AUTHENTICATED\r\n"),
         (Reply::NotAuthorized, "NOT_AUTHORIZED\r\n"),
         (Reply::Inserted(JobId(1)), "INSERTED 1\r\n"),
@@ -258,6 +259,7 @@ mod tests {
         (Reply::Moved, "MOVED\r\n"),
         (Reply::Cleared(17), "CLEARED 17\r\n"),
         (Reply::PolicySet, "POLICY_SET\r\n"),
+        (Reply::ScheduleSet, "SCHEDULE_SET\r\n"),
         (
             Reply::DeadLettered("mail-dead"),
             "DEAD_LETTERED mail-dead\r\n",

@@ -13,18 +13,19 @@ use super::parse::CRLF;
 use super::parse::TIMEOUT_MAX;
 use super::{
     BATCH_MAX, Capabilities, Command, Conflict, Cursor, JobKey, ListJobs, OnEach, Op, PAGE_MAX,
-    PutWith, Refusal, Request, SetPolicy,
+    PutWith, Refusal, Request, SetPolicy, SetSchedule,
 };
 use crate::attributes::{Unique, is_word};
 use crate::clearing::ClearedStates;
 use crate::policy;
-use crate::types::{JobId, JobState, is_tube_name};
+use crate::schedule::{self, Schedule};
+use crate::types::{JobId, JobState, SETTING_SIZE_MAX, is_tube_name};
 
 /// Reads the rest of the line after the word. `None`: `BAD_FORMAT`, uncounted.
 type Reader = for<'a> fn(&'a [u8]) -> Option<Request<'a>>;
 
 /// The beginning of a line, and the reader of the rest. No word begins with another.
-const COMMANDS: [(&[u8], Reader); 15] = [
+const COMMANDS: [(&[u8], Reader); 18] = [
     (b"abort", |rest| alone(rest, Command::Abort)),
     (b"capabilities", |rest| {
         alone(rest, Command::Capabilities(Capabilities::ALL))
@@ -42,6 +43,14 @@ const COMMANDS: [(&[u8], Reader); 15] = [
         Some(Request::Command(Command::StatsPolicy(tube)))
     }),
     (b"set-policy ", set_policy),
+    (b"schedule-delete ", |rest| {
+        let name = tube_of(rest)?.into();
+        Some(Request::Command(Command::ScheduleDelete(name)))
+    }),
+    (b"stats-schedule ", |rest| {
+        let name = tube_of(rest)?.into();
+        Some(Request::Command(Command::StatsSchedule(name)))
+    }),
     // Every line of these whose size can be read has gone to `announced` before.
     (PUT_WITH, |_| None),
     (DELETE_BATCH, |_| None),
@@ -49,6 +58,7 @@ const COMMANDS: [(&[u8], Reader); 15] = [
     (RELEASE_BATCH, |_| None),
     (FAIL, |_| None),
     (BURY_WITH_REASON, |_| None),
+    (SCHEDULE_SET, |_| None),
 ];
 
 const PUT_WITH: &[u8] = b"put-with ";
@@ -57,6 +67,7 @@ const TOUCH_BATCH: &[u8] = b"touch-batch ";
 const RELEASE_BATCH: &[u8] = b"release-batch ";
 const FAIL: &[u8] = b"fail ";
 const BURY_WITH_REASON: &[u8] = b"bury-with-reason ";
+const SCHEDULE_SET: &[u8] = b"schedule-set ";
 
 /// Bytes of the longest word, its blank included.
 pub(super) const WORD_SIZE_MAX: usize = 19;
@@ -94,12 +105,19 @@ pub(super) enum Head {
     Fail(JobId),
     /// `bury-with-reason`, with a priority; its body is the reason.
     Bury(JobId, u32),
+    /// `schedule-set`, without the body of its jobs.
+    Schedule(Box<SetSchedule>),
 }
 
 impl Head {
     /// Its body is small by itself, and no job's.
     pub(super) fn is_small(&self) -> bool {
-        !matches!(self, Head::PutWith(_))
+        !matches!(self, Head::PutWith(_) | Head::Schedule(_))
+    }
+
+    /// Its body is that of a job, which is put when it is complete.
+    pub(super) fn is_put(&self) -> bool {
+        matches!(self, Head::PutWith(_))
     }
 
     /// The command, for its counter.
@@ -109,6 +127,7 @@ impl Head {
             Head::Batch(on_each) => on_each.op(),
             Head::Fail(_) => Op::Fail,
             Head::Bury(..) => Op::BuryWithReason,
+            Head::Schedule(_) => Op::ScheduleSet,
         }
     }
 
@@ -132,6 +151,10 @@ impl Head {
             Head::Bury(id, pri) => {
                 let text = body.into();
                 Request::Command(Command::BuryWithReason { id, pri, text })
+            }
+            Head::Schedule(mut set) => {
+                set.schedule.body = body.to_vec();
+                Request::Command(Command::ScheduleSet(set))
             }
             Head::Batch(on_each) => match ids(body) {
                 Some(ids) => Request::Command(Command::Batch { on_each, ids }),
@@ -167,6 +190,8 @@ pub(super) fn announced(line: &[u8]) -> Option<Announced> {
         release_batch(rest)
     } else if let Some(rest) = line.strip_prefix(FAIL) {
         fail(rest)
+    } else if let Some(rest) = line.strip_prefix(SCHEDULE_SET) {
+        schedule_set(rest)
     } else {
         bury_with_reason(line.strip_prefix(BURY_WITH_REASON)?)
     }
@@ -201,6 +226,35 @@ fn announced_by(mut rest: &[u8], head: Head) -> Option<Announced> {
         op: head.op(),
         body_size,
         head: rest.is_empty().then_some(head),
+    })
+}
+
+/// The largest body of a schedule: the record that has it has its words, too, about as long as the line.
+pub(super) fn schedule_size_max(set: &SetSchedule) -> u32 {
+    let words = set.schedule.to_string();
+    (SETTING_SIZE_MAX - 1 - words.len()) as u32
+}
+
+/// A name, the size of the body, and what the schedule says.
+fn schedule_set(rest: &[u8]) -> Option<Announced> {
+    let rest = &rest[rest.iter().take_while(|byte| **byte == b' ').count()..];
+    let end = rest.iter().position(|byte| *byte == b' ')?;
+    let (name, mut rest) = rest.split_at(end);
+    let body_size = take_u32(&mut rest)?;
+    let read = || {
+        let is_apart = rest.starts_with(b" ") && !rest.ends_with(b" ");
+        let name = std::str::from_utf8(name).ok()?;
+        schedule::check_name(name).ok().filter(|()| is_apart)?;
+        let schedule: Schedule = std::str::from_utf8(rest).ok()?.parse().ok()?;
+        Some(SetSchedule {
+            name: name.to_owned(),
+            schedule,
+        })
+    };
+    Some(Announced {
+        op: Op::ScheduleSet,
+        body_size,
+        head: read().map(|set| Head::Schedule(Box::new(set))),
     })
 }
 

@@ -1,10 +1,11 @@
-//! The documents of `stats-job-extended` and `stats-policy`.
+//! The documents of `stats-job-extended`, `stats-policy` and `stats-schedule`.
 //!
 //! In the form of beanstalkd's documents: one `key: value` per line. A key that has nothing to say is
 //! left out, but for those that are always there.
 
 use super::yaml::Document;
 use crate::attributes::{Attributes, Reason};
+use crate::schedule::Schedule;
 use crate::types::{JobId, JobState};
 
 /// The values of `stats-job-extended`.
@@ -45,6 +46,21 @@ pub struct PolicyStats<'a> {
     pub set_aside: u64,
     /// Puts that the policy has refused.
     pub puts_refused: u64,
+}
+
+/// The values of `stats-schedule`. Times are those of its time zone, as RFC 3339 has them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScheduleStats<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// What it says.
+    pub schedule: &'a Schedule,
+    /// No firing up to here is done again.
+    pub fired_up_to: String,
+    /// Firings that wait for room.
+    pub waiting: usize,
+    /// The next firings.
+    pub next: Vec<String>,
 }
 
 impl JobExtended<'_> {
@@ -104,6 +120,30 @@ impl PolicyStats<'_> {
         }
         document.number("total-set-aside", self.set_aside);
         document.number("total-puts-refused", self.puts_refused);
+    }
+}
+
+impl ScheduleStats<'_> {
+    /// Appends the document to `out`.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        let yes_or_no = |it: bool| if it { "true" } else { "false" };
+        let schedule = self.schedule;
+        let mut document = Document::begin(out);
+        document.quoted("name", self.name);
+        document.quoted("cron", &schedule.cron);
+        document.quoted("tz", &schedule.tz);
+        document.quoted("tube", &schedule.tube);
+        document.number("pri", schedule.pri);
+        document.number("ttr", schedule.ttr);
+        if let Some(key) = &schedule.key {
+            document.quoted("key", key);
+        }
+        document.quoted("missed", schedule.missed.word());
+        document.word("paused", yes_or_no(schedule.is_paused));
+        document.number("bytes", schedule.body.len() as u64);
+        document.quoted("fired-up-to", &self.fired_up_to);
+        document.number("waiting", self.waiting as u64);
+        document.list("next", self.next.iter().map(String::as_str));
     }
 }
 

@@ -27,9 +27,10 @@ pub mod any_bytes;
 
 pub use decode::{Decoder, Limits};
 pub use encode::{encode, encode_body_begin, encode_document_begin, encode_document_end};
-pub use extended_yaml::{JobExtended, PolicyStats};
+pub use extended_yaml::{JobExtended, PolicyStats, ScheduleStats};
 pub use request::{
     BATCH_MAX, BatchJob, Batched, Capabilities, Command, Conflict, Cursor, JobKey, JobPage,
-    ListJobs, OnEach, Op, PAGE_MAX, Protocol, PutWith, Refusal, Reply, Request, SetPolicy, Shown,
+    ListJobs, OnEach, Op, PAGE_MAX, Protocol, PutWith, Refusal, Reply, Request, SetPolicy,
+    SetSchedule, Shown,
 };
 pub use yaml::{JobStats, ServerStats, TubeStats, write_listed_tube, write_tube_list};

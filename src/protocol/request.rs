@@ -7,6 +7,7 @@ use crate::attributes::Unique;
 use crate::clearing::ClearedStates;
 use crate::pattern::Pattern;
 use crate::policy::Policy;
+use crate::schedule::Schedule;
 use crate::types::{JobId, JobState};
 
 /// The commands that `stats` counts, in no particular order.
@@ -52,6 +53,9 @@ pub enum Op {
     StatsJobExtended,
     SetPolicy,
     StatsPolicy,
+    ScheduleSet,
+    ScheduleDelete,
+    StatsSchedule,
     Quit,
 }
 
@@ -76,7 +80,7 @@ pub struct Capabilities(u32);
 
 impl Capabilities {
     /// The extended commands and their words, in the order of the document.
-    pub const COMMANDS: [(&'static str, Op); 15] = [
+    pub const COMMANDS: [(&'static str, Op); 18] = [
         ("abort", Op::Abort),
         ("bury-with-reason", Op::BuryWithReason),
         ("capabilities", Op::Capabilities),
@@ -88,9 +92,12 @@ impl Capabilities {
         ("put-with", Op::PutWith),
         ("release-batch", Op::ReleaseBatch),
         ("reserve-batch", Op::ReserveBatch),
+        ("schedule-delete", Op::ScheduleDelete),
+        ("schedule-set", Op::ScheduleSet),
         ("set-policy", Op::SetPolicy),
         ("stats-job-extended", Op::StatsJobExtended),
         ("stats-policy", Op::StatsPolicy),
+        ("stats-schedule", Op::StatsSchedule),
         ("touch-batch", Op::TouchBatch),
     ];
 
@@ -254,6 +261,12 @@ pub enum Command<'a> {
     SetPolicy(Box<SetPolicy>),
     /// `stats-policy`
     StatsPolicy(Cow<'a, str>),
+    /// `schedule-set`, its body complete and its trailer checked. Boxed, because it is rare.
+    ScheduleSet(Box<SetSchedule>),
+    /// `schedule-delete`, with the name of a schedule
+    ScheduleDelete(Cow<'a, str>),
+    /// `stats-schedule`, with the name of a schedule
+    StatsSchedule(Cow<'a, str>),
     /// `list-jobs`. Boxed, because it is rare.
     ListJobs(Box<ListJobs<'a>>),
     /// `delete-batch`, `touch-batch` and `release-batch`
@@ -272,6 +285,15 @@ pub struct SetPolicy {
     pub tubes: Pattern,
     /// The policy; one that says nothing removes that of these tubes.
     pub policy: Policy,
+}
+
+/// A schedule, and its name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SetSchedule {
+    /// Its name.
+    pub name: String,
+    /// The schedule. Whether it can be one, its expression, its time zone and its size, is not checked.
+    pub schedule: Schedule,
 }
 
 /// A question for a page of the jobs of a tube.
@@ -411,6 +433,7 @@ impl Command<'_> {
             Command::PutWith(put) => put.tube.as_deref(),
             Command::MoveJob { tube, .. } | Command::StatsPolicy(tube) => Some(tube),
             Command::ListJobs(list) => Some(&list.tube),
+            Command::ScheduleSet(set) => Some(&set.schedule.tube),
             Command::Use(tube)
             | Command::Watch(tube)
             | Command::Ignore(tube)
@@ -548,6 +571,8 @@ pub enum Reply<'a> {
     Cleared(u64),
     /// `POLICY_SET`
     PolicySet,
+    /// `SCHEDULE_SET`
+    ScheduleSet,
     /// `NOT_FOUND`
     NotFound,
     /// `DELETED_BATCH <count> <bytes>` and its kin, and a YAML list of the jobs that were not found

@@ -298,6 +298,20 @@ impl<'a> Document<'a> {
         self.line(key, |out| push_quoted(out, value));
     }
 
+    /// A list of quoted values.
+    pub(super) fn list<'i>(&mut self, key: &str, values: impl ExactSizeIterator<Item = &'i str>) {
+        if values.len() == 0 {
+            return self.word(key, "[]");
+        }
+        self.out.extend_from_slice(key.as_bytes());
+        self.out.extend_from_slice(b":\n");
+        for value in values {
+            self.out.extend_from_slice(b"- ");
+            push_quoted(self.out, value);
+            self.out.push(b'\n');
+        }
+    }
+
     /// Seconds with six decimals.
     fn seconds(&mut self, key: &str, microseconds: u64) {
         const SECOND_US: u64 = 1_000_000;

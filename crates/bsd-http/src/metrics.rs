@@ -726,6 +726,9 @@ const COMMANDS: [(&str, Op); Op::COUNT] = [
     ("stats-job-extended", Op::StatsJobExtended),
     ("set-policy", Op::SetPolicy),
     ("stats-policy", Op::StatsPolicy),
+    ("schedule-set", Op::ScheduleSet),
+    ("schedule-delete", Op::ScheduleDelete),
+    ("stats-schedule", Op::StatsSchedule),
     ("quit", Op::Quit),
 ];
 

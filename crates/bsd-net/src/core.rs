@@ -309,10 +309,7 @@ impl Core {
                 }
                 continue;
             }
-            if !connection
-                .pass
-                .allows(&mut request, client, self.engine.queue())
-            {
+            if !connection.pass.allows(&mut request, client, &self.engine) {
                 self.engine.forget_begun(client);
                 // It may tell that a job is there: not before the job is durable.
                 self.outputs
@@ -595,6 +592,11 @@ fn trace_request(client: ClientId, begun: usize, request: &Request<'_>) {
                 size = text.len(),
                 "bury-with-reason"
             );
+        }
+        Request::Command(Command::ScheduleSet(set)) => {
+            let (name, words) = (&set.name, set.schedule.to_string());
+            let size = set.schedule.body.len();
+            trace!(client, name, words, size, "schedule-set");
         }
         Request::Command(command) => trace!(client, "{command:?}"),
         Request::Auth(_) => trace!(client, "auth"),

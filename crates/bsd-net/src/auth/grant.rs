@@ -5,8 +5,8 @@
 //! | nothing: `quit`, `use`, `stats`, `list-tube-used`, `list-tubes-watched`, `capabilities`, `abort` | all of them |
 //! | [`Right::Put`]: `put`, `put-with` | `all`, `put` |
 //! | [`Right::Work`]: `watch`, `ignore`, `reserve…`, `delete`, `release`, `bury`, `touch`, `kick…`, `delete-batch`, `touch-batch`, `release-batch`, `fail`, `bury-with-reason`, `move-job` | `all`, `work` |
-//! | [`Right::Read`]: `peek…`, `stats-job`, `stats-tube`, `list-tubes`, `list-jobs`, `stats-job-extended`, `stats-policy` | `all`, `work`, `read` |
-//! | [`Right::All`]: `pause-tube`, `set-policy` | `all` |
+//! | [`Right::Read`]: `peek…`, `stats-job`, `stats-tube`, `list-tubes`, `list-jobs`, `stats-job-extended`, `stats-policy`, `stats-schedule` | `all`, `work`, `read` |
+//! | [`Right::All`]: `pause-tube`, `set-policy`, `schedule-set`, `schedule-delete` | `all` |
 //!
 //! With a pattern, the tube that the command is about must match: the one that it names, the one
 //! that the client uses, that of the job, or of each job of a batch, each one that the client watches.
@@ -208,6 +208,12 @@ impl Scope {
                 .is_none_or(|tubes| covers(tubes, about, client, queue, is_clear))
     }
 
+    /// Whether a schedule that puts into this tube may be looked at, changed or removed.
+    pub(super) fn covers_schedule(&self, tube: &str) -> bool {
+        let tubes = self.tubes.as_ref();
+        tubes.is_none_or(|tubes| tubes.matches(tube))
+    }
+
     /// Leave out the extended commands that the role does not have. Which tubes it is for makes no
     /// difference: the tube of such a command may be one of them.
     pub(super) fn narrow(&self, capabilities: &mut Capabilities) {
@@ -293,6 +299,10 @@ fn asked<'a>(command: &'a Command<'_>) -> (Right, About<'a>) {
             };
             (extended(Op::SetPolicy), about)
         }
+        C::ScheduleSet(_) => (extended(Op::ScheduleSet), tube),
+        // Of the tube of a schedule that is there: `covers_schedule`.
+        C::ScheduleDelete(_) => (extended(Op::ScheduleDelete), About::Nothing),
+        C::StatsSchedule(_) => (extended(Op::StatsSchedule), About::Nothing),
         C::Abort => (extended(Op::Abort), About::Nothing),
         C::Capabilities(_) => (extended(Op::Capabilities), About::Nothing),
         C::PutWith(_) => (extended(Op::PutWith), tube),
@@ -306,7 +316,8 @@ fn extended(op: Op) -> Right {
     match op {
         Op::Abort | Op::Capabilities => Right::None,
         Op::PutWith => Right::Put,
-        Op::ListJobs | Op::StatsJobExtended | Op::StatsPolicy => Right::Read,
+        Op::ListJobs | Op::StatsJobExtended => Right::Read,
+        Op::StatsPolicy | Op::StatsSchedule => Right::Read,
         Op::DeleteBatch | Op::TouchBatch | Op::ReleaseBatch | Op::ReserveBatch => Right::Work,
         Op::Fail | Op::BuryWithReason | Op::MoveJob => Right::Work,
         _ => Right::All,

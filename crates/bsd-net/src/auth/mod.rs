@@ -25,8 +25,8 @@ pub use self::tokens::Tokens;
 use super::bounds::StalledClients;
 use crate::secrets;
 use bsd::SetupError;
+use bsd::engine::Engine;
 use bsd::protocol::{Command, Request};
-use bsd::queue::Queue;
 use bsd::types::{ClientId, Time};
 
 /// The tokens of a server, and the clients that are to be told that theirs is wrong.
@@ -67,7 +67,7 @@ impl Pass {
         &mut self,
         request: &mut Request<'_>,
         client: ClientId,
-        queue: &Queue,
+        engine: &Engine,
     ) -> bool {
         match (self, request) {
             (Pass::Open, _) => true,
@@ -77,11 +77,24 @@ impl Pass {
                 true
             }
             (Pass::Shown(grant, is_clear), Request::Command(command)) => {
+                let queue = engine.queue();
                 grant.scope.allows(command, client, queue, is_clear)
+                    && tube_of_schedule(command, engine)
+                        .is_none_or(|tube| grant.scope.covers_schedule(tube))
             }
             (Pass::Shown(..), Request::Auth(_) | Request::Quit | Request::Refused { .. }) => true,
         }
     }
+}
+
+/// The tube of the schedule that a command is about. Of one that is not there it may be told.
+fn tube_of_schedule<'a>(command: &Command<'_>, engine: &'a Engine) -> Option<&'a str> {
+    let name = match command {
+        Command::ScheduleSet(set) => &set.name,
+        Command::ScheduleDelete(name) | Command::StatsSchedule(name) => &**name,
+        _ => return None,
+    };
+    Some(&engine.schedule(name)?.schedule.tube)
 }
 
 impl Auth {
