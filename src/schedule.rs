@@ -432,3 +432,6 @@ impl Timetable {
         at.display_with_offset(offset).to_string()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -161,14 +161,22 @@ impl Entry {
         self.again = None;
     }
 
-    /// Find what has come due by `wall`, of a schedule that has fired up to `fired`.
-    fn look(&mut self, name: &str, fired: i64, wall: i64, figures: &mut ScheduleFigures) {
+    /// Find what has come due by `wall`, of a schedule that has fired up to `fired` when the queue
+    /// began to decide.
+    fn look(
+        &mut self,
+        name: &str,
+        fired: impl FnOnce() -> i64,
+        wall: i64,
+        figures: &mut ScheduleFigures,
+    ) {
         if self.schedule.is_paused {
             return;
         }
         let upto = match self.upto {
             Some(upto) => upto,
             None => {
+                let fired = fired();
                 self.upto = Some(fired);
                 self.next = self.timetable.next_after(fired);
                 fired
@@ -526,7 +534,7 @@ impl Engine {
         } = &mut self.schedules;
         let mut busy = Vec::new();
         for (name, entry) in entries {
-            let fired = fired_up_to(&self.settings, name).unwrap_or(wall);
+            let fired = || fired_up_to(&self.settings, name).unwrap_or(wall);
             entry.look(name, fired, wall, figures);
             if entry.has_work(now.mono) {
                 busy.push(name.clone());
@@ -693,3 +701,6 @@ fn fired_change<'a>(name: &'a str, upto: &'a str) -> Change<'a> {
         value: upto.as_bytes(),
     }
 }
+
+#[cfg(test)]
+mod tests;

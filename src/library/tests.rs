@@ -16,6 +16,7 @@ use crate::door::{
 };
 use crate::engine::Options;
 use crate::protocol::Conflict;
+use crate::schedule::{Missed, Schedule};
 use crate::storage::SimFs;
 use crate::storage::disk::sim::{Fault, OpKind};
 use crate::types::{JobId, JobState};
@@ -468,6 +469,36 @@ fn a_policy_says_what_becomes_of_jobs_that_fail_and_a_worker_says_why() {
         queue.stats_policy("other").wait(),
         Err(JobError::NotFound)
     ));
+}
+
+#[test]
+fn a_schedule_is_set_shown_and_deleted() {
+    let queue = on(&SimFs::new(1));
+    let mut schedule = Schedule {
+        cron: "0 0 1 1 *".to_owned(),
+        tube: "mail".to_owned(),
+        body: b"happy new year".to_vec(),
+        missed: Missed::Once,
+        ..Schedule::default()
+    };
+    queue
+        .set_schedule("year", &schedule)
+        .unwrap()
+        .wait()
+        .unwrap();
+    let shown = queue.stats_schedule("year").wait().unwrap();
+    assert!(shown.contains("missed: \"once\"\n"), "{shown}");
+    queue.delete_schedule("year").wait().unwrap();
+    let gone = queue.stats_schedule("year").wait();
+    assert!(matches!(gone, Err(JobError::NotFound)));
+    let error = queue.set_schedule("-", &schedule).unwrap_err();
+    assert!(
+        error.to_string().contains("no name of a schedule"),
+        "{error}"
+    );
+    schedule.tz = "Nowhere".to_owned();
+    let error = queue.set_schedule("year", &schedule).unwrap_err();
+    assert!(error.to_string().contains("no time zone"), "{error}");
 }
 
 #[test]

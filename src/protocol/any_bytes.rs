@@ -245,7 +245,7 @@ mod tests {
     use crate::random::Random;
 
     /// Parts of requests, and bytes that break them.
-    const FRAGMENTS: [&[u8]; 54] = [
+    const FRAGMENTS: [&[u8]; 58] = [
         b"\r\n",
         b"\r\n",
         b"\r\n",
@@ -296,6 +296,10 @@ mod tests {
         b" unique=waiting",
         b" conflict=replace",
         b" group=g",
+        b"schedule-set a 3 cron=*_*_*_*_* tube=a\r\nabc\r\n",
+        b"schedule-set a 10 cron=@daily",
+        b"schedule-delete a\r\n",
+        b"stats-schedule a\r\n",
         b"put-with 0 0 1 3 key=a unique=exists\r\nabc\r\n",
         &[b'8'; 300],
         b"tube",

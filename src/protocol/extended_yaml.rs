@@ -189,6 +189,32 @@ mod tests {
     }
 
     #[test]
+    fn a_schedule_shows_what_it_says_and_when_it_fires() {
+        let schedule = Schedule {
+            cron: "0 8 * * *".to_owned(),
+            tube: "mail".to_owned(),
+            ..Schedule::default()
+        };
+        let mut stats = ScheduleStats {
+            name: "daily",
+            schedule: &schedule,
+            fired_up_to: "2026-12-01T08:00:00Z".to_owned(),
+            waiting: 0,
+            next: Vec::new(),
+        };
+        let begin = "---\nname: \"daily\"\ncron: \"0 8 * * *\"\ntz: \"UTC\"\ntube: \"mail\"\n\
+                     pri: 65536\nttr: 120\nmissed: \"skip\"\npaused: false\nbytes: 0\n\
+                     fired-up-to: \"2026-12-01T08:00:00Z\"\nwaiting: 0\n";
+        assert_eq!(
+            written(|out| stats.write(out)),
+            format!("{begin}next: []\n")
+        );
+        stats.next = vec!["a".to_owned(), "b".to_owned()];
+        let next = "next:\n- \"a\"\n- \"b\"\n";
+        assert_eq!(written(|out| stats.write(out)), format!("{begin}{next}"));
+    }
+
+    #[test]
     fn a_policy_shows_its_values_and_what_it_has_done() {
         let stats = PolicyStats {
             tube: "mail",

@@ -82,7 +82,7 @@ pub(crate) fn write_private(path: &std::path::Path, text: &str) {
 /// Each command, the roles that may run it, and what it is answered then, up to its first blank.
 /// `{id}` is a job of the tube `mail-a`, which the client uses and watches, `{padded}` its id in nine
 /// digits.
-const COMMANDS: [(&str, &str, &str); 43] = [
+const COMMANDS: [(&str, &str, &str); 46] = [
     ("put 0 0 60 1\r\nx", "all put", "INSERTED"),
     ("use mail-a", "all put work read", "USING"),
     ("watch mail-a", "all work", "WATCHING"),
@@ -132,6 +132,13 @@ const COMMANDS: [(&str, &str, &str); 43] = [
         "all",
         "POLICY_SET",
     ),
+    (
+        "schedule-set mail 1 cron=0_0_1_1_* tube=mail-a\r\nx",
+        "all",
+        "SCHEDULE_SET",
+    ),
+    ("stats-schedule mail", "all work read", "OK"),
+    ("schedule-delete mail", "all", "DELETED"),
     ("nonsense", "all put work read", "UNKNOWN_COMMAND"),
     ("delete x", "all put work read", "BAD_FORMAT"),
 ];
@@ -141,6 +148,8 @@ fn answers(house: &House, token: &str, tube: &str) -> Vec<(&'static str, String)
     let mut answers = Vec::new();
     for (command, _, _) in COMMANDS {
         let mut owner = house.owner();
+        let set = format!("schedule-set mail 1 cron=0_0_1_1_* tube={tube}\r\nx");
+        assert_eq!(owner.ask(&set), "SCHEDULE_SET");
         owner.ask(&format!("use {tube}"));
         let id = owner.put(b"body");
         let mut wire = house.with(token);
@@ -224,6 +233,11 @@ fn with_a_pattern_a_token_is_for_those_tubes_alone() {
         "set-policy other delivery-limit=1",
         "set-policy mail-a delivery-limit=1 dead-letter=other",
         "stats-policy other",
+        "schedule-set mail 1 cron=@daily tube=other\r\nx",
+        // The one with this name puts into the tube `other`.
+        "schedule-set mail 1 cron=@daily tube=mail-a\r\nx",
+        "stats-schedule mail",
+        "schedule-delete mail",
     ] {
         assert_eq!(wire.ask(line), "NOT_AUTHORIZED", "{line}");
     }

@@ -62,7 +62,7 @@ fn capabilities_lists_the_extended_commands() {
 }
 
 /// Each line, and what beanstalkd answers to it.
-const LINES: [(&str, &str); 17] = [
+const LINES: [(&str, &str); 20] = [
     ("abort", "UNKNOWN_COMMAND"),
     ("reserve-batch 1 0", "BAD_FORMAT"),
     ("capabilities", "UNKNOWN_COMMAND"),
@@ -83,6 +83,9 @@ const LINES: [(&str, &str); 17] = [
     ("set-policy a rate=1/s", "UNKNOWN_COMMAND"),
     ("stats-job-extended 1", "BAD_FORMAT"),
     ("stats-policy a", "BAD_FORMAT"),
+    ("schedule-set a 1 cron=@daily tube=a", "UNKNOWN_COMMAND"),
+    ("schedule-delete a", "UNKNOWN_COMMAND"),
+    ("stats-schedule a", "BAD_FORMAT"),
 ];
 
 #[test]

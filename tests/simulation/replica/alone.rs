@@ -469,3 +469,61 @@ fn the_directory_of_a_member_is_left_alone_unless_its_ledger_is_kept() {
     drop(Engine::open(&plain, beginning()).unwrap());
     assert_eq!(fs.read("/data/cluster").unwrap(), b"a file");
 }
+
+/// A schedule that fires each minute.
+fn each_minute() -> bsd::Schedule {
+    bsd::Schedule {
+        cron: "* * * * *".to_owned(),
+        tube: "mail".to_owned(),
+        body: b"job".to_vec(),
+        ..bsd::Schedule::default()
+    }
+}
+
+/// Each firing puts one job, whichever of two servers leads when it comes, and whatever of it the other
+/// one has.
+#[test]
+fn schedules_fire_once_over_changes_of_the_leader_and_followers_fire_nothing() {
+    for is_committed in [true, false] {
+        let (fs, other) = (SimFs::new(1), SimFs::new(2));
+        let (mut leader, mood) = alone(&fs, 64 << 10);
+        let mut follower = Engine::follow(&options(&other, mood), beginning()).unwrap();
+        let mut now = beginning();
+        let set = leader.set_schedule("a", &each_minute(), now).unwrap();
+        assert_eq!(set, bsd::engine::ScheduleChange::Done);
+        let formed = rest(&mut leader, now);
+        formed
+            .iter()
+            .for_each(|it| apply_to(&mut follower, it, now).unwrap());
+        assert!(follower.schedule("a").is_some());
+        // At the firing after this one it is another server that leads.
+        for _ in 0..2 {
+            later(&mut now, 60_000);
+            leader.tick(now, &mut Replies::default()).unwrap();
+            follower.follow_on(now).unwrap();
+            assert_eq!(
+                follower.next_deadline(now).filter(|due| *due <= now.mono),
+                None
+            );
+            if !is_committed && leader.queue().stats().jobs.total() == 2 {
+                break;
+            }
+            let formed = rest(&mut leader, now);
+            formed
+                .iter()
+                .for_each(|it| apply_to(&mut follower, it, now).unwrap());
+        }
+        let jobs = |engine: &Engine| engine.queue().stats().jobs.total();
+        assert_eq!(
+            (jobs(&leader), jobs(&follower)),
+            (2, if is_committed { 2 } else { 1 })
+        );
+        drop(leader);
+        lead(&mut follower, now);
+        rest(&mut follower, now);
+        assert_eq!(jobs(&follower), 2);
+        later(&mut now, 60_000);
+        rest(&mut follower, now);
+        assert_eq!(jobs(&follower), 3);
+    }
+}
