@@ -8,12 +8,15 @@
 //! zones are those of the system (`/usr/share/zoneinfo`), and for a zone that it does not have those
 //! that are built in; they are read when a timetable is made.
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::str::FromStr;
 
-use croner::Cron;
+use croner::errors::CronError;
 use croner::parser::{CronParser, Seconds, Year};
+use croner::{CivilDateTime, Cron, CronDateTime, Resolution, Weekday};
 use jiff::Timestamp;
+use jiff::civil::DateTime;
 use jiff::tz::{TimeZone, TimeZoneDatabase};
 
 use crate::UsageError;
@@ -315,11 +318,9 @@ impl Schedule {
     pub fn timetable(&self) -> Result<Timetable, UsageError> {
         self.check_words()?;
         let (cron, zone) = (cron(&self.cron_fields())?, zone(&self.tz)?);
-        let timetable = Timetable { cron, zone };
-        // No field is a year: what has a firing has one in each century.
-        match timetable.next_after(0) {
-            Some(_) => Ok(timetable),
-            None => Err(UsageError::new(format_args!("'{}' never fires", self.cron))),
+        match fires(&cron) {
+            true => Ok(Timetable { cron, zone }),
+            false => Err(UsageError::new(format_args!("'{}' never fires", self.cron))),
         }
     }
 
@@ -365,6 +366,52 @@ fn cron(text: &str) -> Result<Cron, UsageError> {
             "'{text}' is no cron expression of five or six fields: {error}"
         ))
     })
+}
+
+/// Whether an expression fires at all. No field is a year, so all that fire do so in these years: the
+/// days of the week of 29 February come back after 28 of them.
+fn fires(cron: &Cron) -> bool {
+    let begin = DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
+    cron.find_next_occurrence(&Civil(begin), false).is_ok()
+}
+
+/// The last year in which the first firing is looked for. To look through all years that a date can have
+/// takes 100 ms.
+const YEAR_MAX: i32 = 2010;
+
+/// A date and time without a time zone, up to [`YEAR_MAX`].
+#[derive(Clone)]
+struct Civil(DateTime);
+
+impl CronDateTime for Civil {
+    fn to_civil(&self) -> CivilDateTime {
+        self.0.to_civil()
+    }
+
+    fn civil_weekday(&self) -> Weekday {
+        self.0.civil_weekday()
+    }
+
+    fn resolve_civil(&self, civil: CivilDateTime) -> Result<Resolution<Civil>, CronError> {
+        if civil.year() > YEAR_MAX {
+            return Err(CronError::TimeSearchLimitExceeded);
+        }
+        Ok(match self.0.resolve_civil(civil)? {
+            Resolution::Single(at) => Resolution::Single(Civil(at)),
+            Resolution::Ambiguous(earlier, later) => {
+                Resolution::Ambiguous(Civil(earlier), Civil(later))
+            }
+            Resolution::Gap => Resolution::Gap,
+        })
+    }
+
+    fn checked_add_seconds(&self, seconds: i64) -> Option<Civil> {
+        self.0.checked_add_seconds(seconds).map(Civil)
+    }
+
+    fn cmp_instant(&self, other: &Civil) -> Ordering {
+        self.0.cmp(&other.0)
+    }
 }
 
 fn zone(name: &str) -> Result<TimeZone, UsageError> {
