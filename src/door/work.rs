@@ -7,8 +7,12 @@ use std::sync::Arc;
 
 use super::call::{Answer, JobError};
 use super::seats::{Replies, Seats};
-use crate::engine::{Altered, Engine, Feed, JobAction, Link, ReplySink};
+use crate::engine::{
+    Altered, Engine, Feed, JobAction, Link, ReplySink, ScheduleChange, ScheduleRun,
+};
 use crate::protocol::Command;
+use crate::schedule::Schedule;
+use crate::storage::StoreError;
 use crate::types::{ClientId, JobId, Now, Time};
 
 /// Something that is done in steps, on the engine's thread.
@@ -134,6 +138,67 @@ impl Slice<'_> {
         match is_on {
             true => self.engine.drain(),
             false => self.engine.undrain(),
+        }
+    }
+}
+
+/// Schedules. What is changed is durable, as the policy says, when the task is over.
+///
+/// # Errors
+/// [`JobError::NotLeader`]: this queue follows. [`JobError::Store`]: the disk failed, now or earlier.
+impl Slice<'_> {
+    /// Set one: [`Engine::set_schedule`].
+    ///
+    /// # Errors
+    /// As for all of them.
+    pub fn set_schedule(
+        &mut self,
+        name: &str,
+        schedule: &Schedule,
+    ) -> Result<ScheduleChange, JobError> {
+        let now = self.now;
+        self.decide(|engine| engine.set_schedule(name, schedule, now))
+    }
+
+    /// Delete one: [`Engine::delete_schedule`].
+    ///
+    /// # Errors
+    /// As for all of them.
+    pub fn delete_schedule(&mut self, name: &str) -> Result<ScheduleChange, JobError> {
+        let now = self.now;
+        self.decide(|engine| engine.delete_schedule(name, now))
+    }
+
+    /// Pause one, or have it go on: [`Engine::pause_schedule`].
+    ///
+    /// # Errors
+    /// As for all of them.
+    pub fn pause_schedule(
+        &mut self,
+        name: &str,
+        is_paused: bool,
+    ) -> Result<ScheduleChange, JobError> {
+        let now = self.now;
+        self.decide(|engine| engine.pause_schedule(name, is_paused, now))
+    }
+
+    /// Put the job of one now: [`Engine::run_schedule_now`].
+    ///
+    /// # Errors
+    /// As for all of them.
+    pub fn run_schedule_now(&mut self, name: &str) -> Result<ScheduleRun, JobError> {
+        let now = self.now;
+        self.decide(|engine| engine.run_schedule_now(name, now))
+    }
+
+    /// Do this, unless another queue decides.
+    fn decide<T>(
+        &mut self,
+        run: impl FnOnce(&mut Engine) -> Result<T, StoreError>,
+    ) -> Result<T, JobError> {
+        match self.engine.is_following() {
+            true => Err(JobError::NotLeader),
+            false => run(self.engine).map_err(JobError::Store),
         }
     }
 }

@@ -4,6 +4,7 @@
 use std::ops::Range;
 
 use super::Engine;
+use super::schedules::ScheduleFigures;
 use super::store::Store;
 use crate::ErrorClass;
 use crate::histogram::Reading;
@@ -24,6 +25,8 @@ pub struct Figures {
     pub commands: [u64; Op::COUNT],
     /// Puts that were not done because another job has their key.
     pub key_conflicts: u64,
+    /// Of schedules.
+    pub schedules: ScheduleFigures,
     /// The largest body that a put may have, bytes.
     pub job_size_max: u32,
     /// Puts are refused because someone said so.
@@ -190,6 +193,7 @@ impl Engine {
             pauses_memory: self.pauses.memory(),
             memory_max: self.memory_max,
             key_conflicts: self.key_conflicts,
+            schedules: self.schedule_figures(),
             memory_missing: self.missing_in_memory(),
             waits: self.queue.waits(),
             holds: self.queue.holds(),
