@@ -15,7 +15,7 @@ use super::cluster;
 use super::exposition::{Format, Kind, Page, seconds};
 use super::snapshot::{Snapshot, TubeFigures};
 use bsd::attributes::Reason;
-use bsd::engine::{Figures, LogFigures};
+use bsd::engine::{Figures, LogFigures, ScheduleFigures};
 use bsd::protocol::Op;
 use bsd::types::Time;
 use bsd_archive::Report;
@@ -328,6 +328,8 @@ fn of_server(page: &mut Page, snapshot: &Snapshot) {
         &figures.holds,
     );
 
+    of_schedules(page, &figures.schedules);
+
     page.family("bsd_commands", Counter, "Commands run.");
     for (command, op) in COMMANDS {
         let count = figures.commands[op as usize];
@@ -365,6 +367,52 @@ fn of_server(page: &mut Page, snapshot: &Snapshot) {
     of_memory(page, figures);
     if let Some(log) = &figures.log {
         of_log(page, log);
+    }
+}
+
+/// All of them together: how many there are, and what has become of their firings.
+fn of_schedules(page: &mut Page, schedules: &ScheduleFigures) {
+    use Kind::{Counter, Gauge};
+    let gauges: [(&str, &str, usize); 3] = [
+        ("bsd_schedules", "Schedules.", schedules.schedules),
+        (
+            "bsd_schedules_paused",
+            "Schedules that are paused.",
+            schedules.paused,
+        ),
+        (
+            "bsd_schedule_firings_waiting",
+            "Firings that wait for room for their jobs.",
+            schedules.waiting,
+        ),
+    ];
+    for (name, help, value) in gauges {
+        page.single(name, Gauge, help, value as u64);
+    }
+    let counters: [(&str, &str, u64); 4] = [
+        (
+            "bsd_schedule_firings",
+            "Firings of schedules that have put a job.",
+            schedules.fired,
+        ),
+        (
+            "bsd_schedule_key_conflicts",
+            "Firings that have put none: another job has the key.",
+            schedules.key_conflicts,
+        ),
+        (
+            "bsd_schedule_missed",
+            "How often a schedule was found to have missed firings, whatever became of them.",
+            schedules.missed,
+        ),
+        (
+            "bsd_schedule_given_up",
+            "Firings that waited for room, and were given up: too many came after them.",
+            schedules.given_up,
+        ),
+    ];
+    for (name, help, value) in counters {
+        page.single(name, Counter, help, value);
     }
 }
 

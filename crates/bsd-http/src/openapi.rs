@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use super::api::filter::{IDS_MAX, reasons};
 use super::api::jobs::ACTIONS;
 use super::api::look::LISTED;
-use super::api::{checks, events, policies};
+use super::api::{checks, events, policies, schedules};
 use super::route::{Kind, Parameter, Role, Route, Shape};
 use super::routes::ROUTES;
 
@@ -213,6 +213,12 @@ fn schemas() -> Value {
         ]),
         "PolicyShown": open_object(&[], &policy_fields(false)),
         "TubePolicy": tube_policy(),
+        "Schedules": object(&[
+            ("schedules", list(reference("Schedule"))),
+            ("next", or_null(text())),
+        ]),
+        "Schedule": schedule(),
+        "ScheduleDeleted": object(&[("name", text())]),
         "Jobs": object(&[
             ("jobs", list(reference("Job"))),
             ("next", or_null(text())),
@@ -377,6 +383,7 @@ fn requests() -> Map<String, Value> {
         ("Priority", object(&[("priority", count())])),
         ("Move", open_object(&[("to", text())], &[("kick", flag())])),
         ("Policy", open_object(&[], &policy_fields(true))),
+        ("NewSchedule", new_schedule()),
         ("Pause", object(&[("seconds", count())])),
         (
             "PauseMany",
@@ -627,6 +634,43 @@ fn tube_policy() -> Value {
             ("set_aside", count()),
             ("puts_refused", count()),
             ("dead_letters_of", list(text())),
+        ],
+    )
+}
+
+fn schedule() -> Value {
+    object(&[
+        ("name", text()),
+        ("cron", text()),
+        ("tz", text()),
+        ("tube", text()),
+        ("priority", count()),
+        ("ttr", count()),
+        ("key", or_null(text())),
+        ("missed", one_of(&schedules::MISSED)),
+        ("paused", flag()),
+        ("body_size", count()),
+        ("body", or_null(reference("Body"))),
+        ("fired_up_to", or_null(text())),
+        ("waiting", count()),
+        ("next_firings", list(text())),
+    ])
+}
+
+fn new_schedule() -> Value {
+    open_object(
+        &[
+            ("cron", text()),
+            ("tube", text()),
+            ("body", reference("Bytes")),
+        ],
+        &[
+            ("tz", or_null(text())),
+            ("priority", or_null(count())),
+            ("ttr", or_null(count())),
+            ("key", or_null(text())),
+            ("missed", or_null(one_of(&schedules::MISSED))),
+            ("paused", or_null(flag())),
         ],
     )
 }

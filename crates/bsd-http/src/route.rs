@@ -33,6 +33,13 @@ pub(super) enum Action {
     Policy,
     SetPolicy,
     RemovePolicy,
+    Schedules,
+    Schedule,
+    SetSchedule,
+    DeleteSchedule,
+    RunSchedule,
+    /// The pause or the resume that the last part of the path names.
+    PauseSchedule,
     Clients,
     Client,
     CloseClient,
@@ -80,6 +87,10 @@ impl Action {
             | Action::PauseMany
             | Action::SetPolicy
             | Action::RemovePolicy
+            | Action::SetSchedule
+            | Action::DeleteSchedule
+            | Action::RunSchedule
+            | Action::PauseSchedule
             | Action::StartTask
             | Action::Clear
             | Action::Redrive
@@ -97,6 +108,9 @@ pub(super) enum Page {
     Overview,
     Tubes,
     Tube,
+    Schedules,
+    Schedule,
+    AskDeleteSchedule,
     Job,
     Past,
     Delete,
@@ -120,6 +134,9 @@ pub(super) enum Page {
     Pause,
     SetPolicy,
     RemovePolicy,
+    SetSchedule,
+    /// This, of one schedule.
+    ChangeSchedule(&'static str),
     Count,
     Run,
     Cancel,
@@ -128,9 +145,11 @@ pub(super) enum Page {
 impl Page {
     /// It is sent by a form that changes jobs, or begins what does.
     pub(super) fn changes_jobs(self) -> bool {
-        use Page::{Change, CloseClient, Pause, Put, RemovePolicy, Run, SetPolicy};
+        use Page::{Change, ChangeSchedule, CloseClient, Pause, Put, RemovePolicy, Run};
+        use Page::{SetPolicy, SetSchedule};
         let is_of_tube = matches!(self, Put | Pause | SetPolicy | RemovePolicy);
-        is_of_tube || matches!(self, Change(_) | CloseClient | Run)
+        let is_of_schedule = matches!(self, SetSchedule | ChangeSchedule(_));
+        is_of_tube || is_of_schedule || matches!(self, Change(_) | CloseClient | Run)
     }
 }
 

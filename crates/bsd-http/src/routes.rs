@@ -39,6 +39,7 @@ const fn delete(path: &'static str, action: Action, answer: &'static str) -> Rou
 }
 
 const POLICY: &str = "/api/v1/tubes/{tube}/policy";
+const SCHEDULE: &str = "/api/v1/schedules/{schedule}";
 
 /// All of them, the console's apart.
 pub(super) const ROUTES: &[Route] = &[
@@ -157,6 +158,66 @@ pub(super) const ROUTES: &[Route] = &[
     ),
     delete(POLICY, Action::RemovePolicy, "PolicySet")
         .named("removePolicy", "Remove the policy of a tube, or of a pattern"),
+    look(
+        "/api/v1/schedules",
+        Role::Read,
+        Action::Schedules,
+        Shape::Json("Schedules"),
+    )
+    .named(
+        "schedules",
+        "Schedules by name, each with the times at which it is due next, without bodies",
+    )
+    .taking(&[
+        Parameter::text(
+            "after",
+            "Only schedules behind this name: `next` of the page before",
+        ),
+        Parameter::text("tube", "Only schedules that put into this tube"),
+        Parameter::number(
+            "limit",
+            "The most schedules of a page [100]",
+            1,
+            LIMIT_MAX as u64,
+        ),
+    ]),
+    look(
+        SCHEDULE,
+        Role::Read,
+        Action::Schedule,
+        Shape::Json("Schedule"),
+    )
+    .named("schedule", "One schedule, with its body"),
+    put(SCHEDULE, Action::SetSchedule, "NewSchedule", "Schedule").named(
+        "setSchedule",
+        "Set a schedule as a whole: what puts a job at the times of a cron expression",
+    ),
+    delete(SCHEDULE, Action::DeleteSchedule, "ScheduleDeleted").named(
+        "deleteSchedule",
+        "Delete a schedule; the jobs that it has put stay",
+    ),
+    change(
+        "/api/v1/schedules/{schedule}/run",
+        Action::RunSchedule,
+        "Nothing",
+        "Changed",
+    )
+    .named("runSchedule", "Put the job of a schedule now")
+    .answering(StatusCode::CREATED),
+    change(
+        "/api/v1/schedules/{schedule}/pause",
+        Action::PauseSchedule,
+        "Nothing",
+        "Schedule",
+    )
+    .named("pauseSchedule", "Have a schedule put nothing until it is resumed"),
+    change(
+        "/api/v1/schedules/{schedule}/resume",
+        Action::PauseSchedule,
+        "Nothing",
+        "Schedule",
+    )
+    .named("resumeSchedule", "Have a schedule put again"),
     look(
         "/api/v1/tubes/{tube}/jobs",
         Role::Read,

@@ -12,7 +12,8 @@ use tracing::info;
 use super::answer::{Answer, Problem, Said, WrongToken, json};
 use super::api::fields::{Fields, check_kind};
 use super::api::{
-    checks, clients, drain, events, history, jobs, log, look, policies, search, standby, tasks,
+    checks, clients, drain, events, history, jobs, log, look, policies, schedules, search, standby,
+    tasks,
 };
 use super::body::{self, Limit};
 use super::caller::Caller;
@@ -194,6 +195,14 @@ async fn act(
         Action::Policy => policies::show(doorway, captured).await,
         Action::SetPolicy => policies::set(doorway, captured, &fields).await,
         Action::RemovePolicy => policies::remove(doorway, captured).await,
+        Action::Schedules => schedules::list(doorway, &query).await,
+        Action::Schedule => schedules::show(doorway, captured).await,
+        Action::SetSchedule => schedules::set(doorway, captured, &fields).await,
+        Action::DeleteSchedule => schedules::delete(doorway, captured).await,
+        Action::RunSchedule => schedules::run_now(doorway, captured, &fields).await,
+        Action::PauseSchedule => {
+            schedules::set_paused(doorway, captured, route.last() == "pause", &fields).await
+        }
         Action::Put => jobs::put(doorway, captured, &fields).await,
         Action::Delete => jobs::change(doorway, &captured, "delete", &fields).await,
         Action::Change => jobs::change(doorway, &captured, route.last(), &fields).await,

@@ -9,6 +9,7 @@
 //! | `fields` | what stands in the body of a request? |
 //! | `jobs` | what is changed of one job, or of tubes? |
 //! | `policies` | which policies do tubes have, and what have they done? |
+//! | `schedules` | what is put by itself, and when? |
 //! | `filter` | which jobs are meant? |
 //! | `scan` | which is the next of them? |
 //! | `drain` | are jobs taken? |
@@ -34,6 +35,7 @@ pub(super) mod look;
 pub(super) mod policies;
 pub(super) mod register;
 mod scan;
+pub(super) mod schedules;
 pub(super) mod search;
 pub(super) mod standby;
 pub(super) mod tasks;

@@ -11,11 +11,11 @@ use hyper::StatusCode;
 use serde_json::{Map, Value, json};
 use tokio::time::sleep;
 
-use super::{Asked, Page, go_to, login, words};
+use super::{Asked, Page, go_to, login, schedules as pages, words};
 use crate::State;
 use crate::answer::{Answer, Problem, Said};
 use crate::api::fields::Fields;
-use crate::api::{clients, jobs, policies, tasks};
+use crate::api::{clients, jobs, policies, schedules, tasks};
 use crate::guard::Asker;
 use crate::query::decode;
 use bsd_net::secrets::is_same;
@@ -114,6 +114,8 @@ pub(super) async fn answer(
         Page::Pause => pause(state, asked.captured, &form).await,
         Page::SetPolicy => set_policy(state, asked.captured, &form).await,
         Page::RemovePolicy => remove_policy(state, asked.captured).await,
+        Page::SetSchedule => set_schedule(state, &form).await,
+        Page::ChangeSchedule(word) => change_schedule(state, asked.captured, word).await,
         Page::Count => count(state, &asked.captured, &form, asked.asker).await,
         Page::Run => run(state, &asked.captured, &form, asked.asker),
         Page::Cancel => cancel(state, &asked.captured, asked.asker),
@@ -241,6 +243,62 @@ async fn remove_policy(state: &State, tube: String) -> Result<Answer, Problem> {
         "/tubes"
     };
     Ok(tell(state, path, sentence, done.extensions().get()))
+}
+
+async fn set_schedule(state: &State, form: &Form) -> Result<Answer, Problem> {
+    let name = form.text("schedule").unwrap_or_default().trim().to_owned();
+    let body = match form.text("keep") {
+        None => json!({"data": form.text("body").unwrap_or_default().replace("\r\n", "\n")}),
+        Some(_) => {
+            let found = schedules::look(&state.doorway, name.clone()).await?;
+            found.value["body"].clone()
+        }
+    };
+    let mut sent = Map::new();
+    sent.insert("body".into(), body);
+    for of in ["cron", "tz", "tube", "key", "missed"] {
+        sent.insert(of.into(), json!(form.text(of).map(str::trim)));
+    }
+    for of in ["priority", "ttr"] {
+        sent.insert(of.into(), json!(form.number(of)?));
+    }
+    sent.insert("paused".into(), json!(form.text("paused").is_some()));
+    let path = pages::path(&name, "");
+    let sentence = format!("Schedule {name} is set.");
+    let done = schedules::set(&state.doorway, name, &fields(sent)?).await?;
+    Ok(tell(state, &path, sentence, done.extensions().get()))
+}
+
+async fn change_schedule(
+    state: &State,
+    name: String,
+    word: &'static str,
+) -> Result<Answer, Problem> {
+    let (doorway, none) = (&state.doorway, Fields::default());
+    let path = pages::path(&name, "");
+    let (done, path, sentence) = match word {
+        "run" => {
+            let done = schedules::run_now(doorway, name.clone(), &none).await?;
+            let id = done.body().value()["id"].clone();
+            let sentence = format!("Job {id} was put by schedule {name}.");
+            (done, format!("/jobs/{id}"), sentence)
+        }
+        "delete" => {
+            let sentence = format!("Schedule {name} was deleted.");
+            let done = schedules::delete(doorway, name).await?;
+            (done, "/schedules".to_owned(), sentence)
+        }
+        word => {
+            let is_pause = word == "pause";
+            let sentence = match is_pause {
+                true => format!("Schedule {name} is paused."),
+                false => format!("Schedule {name} puts again."),
+            };
+            let done = schedules::set_paused(doorway, name, is_pause, &none).await?;
+            (done, path, sentence)
+        }
+    };
+    Ok(tell(state, &path, sentence, done.extensions().get()))
 }
 
 /// Count the selected jobs. The page then asks for confirmation, with their number.

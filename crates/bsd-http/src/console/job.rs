@@ -286,6 +286,11 @@ fn body(found: &Found) -> Markup {
             p { "It has more than 64 KiB, and is not shown. The command " code { "peek" } " sends it." }
         };
     };
+    shown(body)
+}
+
+/// All of a body, as far as it can be read.
+pub(super) fn shown(body: &[u8]) -> Markup {
     let (kind, text) = readable(body);
     html! {
         p { (kind) }

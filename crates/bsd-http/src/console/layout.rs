@@ -16,6 +16,7 @@ pub(super) const HTML: &str = "text/html; charset=utf-8";
 pub(super) enum Place {
     Overview,
     Tubes,
+    Schedules,
     Durability,
     Cluster,
     Clients,
@@ -23,9 +24,10 @@ pub(super) enum Place {
     Elsewhere,
 }
 
-const PLACES: [(Place, &str, &str); 6] = [
+const PLACES: [(Place, &str, &str); 7] = [
     (Place::Overview, "/", "Overview"),
     (Place::Tubes, "/tubes", "Tubes"),
+    (Place::Schedules, "/schedules", "Schedules"),
     (Place::Durability, "/durability", "Durability"),
     (Place::Cluster, "/cluster", "Cluster"),
     (Place::Clients, "/clients", "Clients"),

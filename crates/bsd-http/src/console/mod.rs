@@ -15,6 +15,7 @@
 //! | `overview`, `tubes`, `tube`, `job`, `durability`, `clients`, `tasks`, `cluster` | the pages |
 //! | `past` | what has happened to a job |
 //! | `policy` | the policy of a tube, what has failed in it, and where its dead letters go |
+//! | `schedules` | what is put by itself, and when |
 //! | `forms` | what do they send, and what is done then? |
 //! | `viewer` | who looks, and what may be offered? |
 //! | `login` | how does a browser show its token? |
@@ -40,6 +41,7 @@ mod login;
 mod overview;
 mod past;
 mod policy;
+mod schedules;
 mod stream;
 mod subject;
 mod tasks;
@@ -106,6 +108,34 @@ pub(super) const ROUTES: &[Route] = &[
         Page::RemovePolicy,
     ),
     form("/tubes/{tube}/count", Role::Admin, Page::Count),
+    of("/schedules", Role::Read, Page::Schedules).taking(schedules::PARAMETERS),
+    form("/schedules", Role::Admin, Page::SetSchedule),
+    of("/schedules/{schedule}", Role::Read, Page::Schedule).taking(&[SAID]),
+    of(
+        "/schedules/{schedule}/delete",
+        Role::Read,
+        Page::AskDeleteSchedule,
+    ),
+    form(
+        "/schedules/{schedule}/delete",
+        Role::Admin,
+        Page::ChangeSchedule("delete"),
+    ),
+    form(
+        "/schedules/{schedule}/run",
+        Role::Admin,
+        Page::ChangeSchedule("run"),
+    ),
+    form(
+        "/schedules/{schedule}/pause",
+        Role::Admin,
+        Page::ChangeSchedule("pause"),
+    ),
+    form(
+        "/schedules/{schedule}/resume",
+        Role::Admin,
+        Page::ChangeSchedule("resume"),
+    ),
     of("/jobs/{id}", Role::Read, Page::Job).taking(&[SAID]),
     of("/jobs/{id}/history", Role::Read, Page::Past),
     of("/jobs/{id}/delete", Role::Read, Page::Delete),
@@ -222,6 +252,9 @@ pub(super) async fn answer(
         Page::Tasks => show(state, &asked, Subject::Tasks).await,
         Page::Task => tasks::page(state, &asked),
         Page::Tube => tube::page(state, &asked).await,
+        Page::Schedules => schedules::list(state, &asked).await,
+        Page::Schedule => schedules::one(state, &asked).await,
+        Page::AskDeleteSchedule => schedules::ask_to_delete(state, &asked).await,
         Page::Job => job::page(state, &asked).await,
         Page::Past => past::page(state, &asked).await,
         Page::Delete => job::ask_to_delete(state, &asked).await,

@@ -11,11 +11,11 @@ use super::layout::{Frame, Place, facts, table};
 use super::live::Live;
 use super::subject::Subject;
 use super::viewer::Viewer;
-use super::{Asked, PageView, SAID, job, policy, words};
+use super::{Asked, PageView, SAID, job, policy, schedules, words};
 use crate::State;
 use crate::answer::{Answer, Problem};
 use crate::api::look::{self, LISTED};
-use crate::api::{LIMIT_MAX, policies};
+use crate::api::{self, LIMIT_MAX, policies};
 use crate::route::Parameter;
 use bsd::types::JobId;
 
@@ -36,12 +36,16 @@ pub(super) const PARAMETERS: &[Parameter] = &[
     SAID,
 ];
 
+/// Schedules on the page of a tube, at most.
+const SCHEDULES_MAX: usize = 20;
+
 pub(super) async fn page(state: &Arc<State>, asked: &Asked) -> Result<Answer, Problem> {
     let name = &asked.captured;
     let wanted = asked.query.text("state").unwrap_or(LISTED[0]);
     let listed = look::list_jobs(&state.doorway, name.clone(), &asked.query).await?;
     let tube = look::look_at_tube(&state.doorway, name.clone()).await?;
     let policy = policies::look(&state.doorway, name.clone()).await?;
+    let scheduled = schedules_into(state, name).await?;
     let first = listed["jobs"][0]["id"].as_u64().map(JobId);
     let peeked = match first.filter(|_| asked.query.text("after").is_none()) {
         Some(id) => job::look(state, id).await?,
@@ -53,6 +57,7 @@ pub(super) async fn page(state: &Arc<State>, asked: &Asked) -> Result<Answer, Pr
     let content = html! {
         (numbers_of(&view, name, &tube, &Live::default()))
         (policy::section(name, &policy, has_dead_letters(&policy, &listed), viewer.admin()))
+        (schedules::of_tube(&scheduled))
         section aria-labelledby="jobs" {
             h2 id="jobs" { "Jobs" }
             (states(name, wanted, &tube))
@@ -70,6 +75,11 @@ pub(super) async fn page(state: &Arc<State>, asked: &Asked) -> Result<Answer, Pr
         content,
     };
     Ok(frame.answer(StatusCode::OK))
+}
+
+/// The schedules that put into a tube, the first of them.
+async fn schedules_into(state: &State, tube: &str) -> Result<Value, Problem> {
+    api::schedules::look_at_list(&state.doorway, "", Some(tube), SCHEDULES_MAX).await
 }
 
 /// Whether the tube holds dead letters, as far as the page shows it, or is meant to.

@@ -9,9 +9,10 @@ use tokio::sync::Semaphore;
 use super::*;
 use bsd::attributes::Unique;
 use bsd::clock::Clock;
-use bsd::engine::{Engine, Options, ReplySink};
+use bsd::engine::{Engine, Options, ReplySink, ScheduleChange};
 use bsd::pattern::Pattern;
 use bsd::protocol::{Command, Conflict, JobKey, PutWith, Reply, Request, SetPolicy};
+use bsd::schedule::Schedule;
 use bsd::types::{ClientId, JobId, Now, Position, Ticket};
 use bsd_archive::follow;
 
@@ -275,6 +276,76 @@ fn puts_whose_key_another_job_has_are_counted() {
     let page = written(|page| of_server(page, &snapshot));
     assert_eq!(conflicts.0, 2.0);
     assert_eq!(value(&page, "bsd_key_conflicts_total"), conflicts.0);
+}
+
+/// Each number is what the jobs of the tubes, and the looks at the schedules, say.
+#[test]
+fn what_the_page_says_of_schedules_is_what_they_have_put() {
+    let begin = Clock::start().now();
+    let later = |seconds: i64| Now {
+        mono: Time(begin.mono.0 + seconds * 1_000_000_000),
+        wall_ns: begin.wall_ns + seconds as u64 * 1_000_000_000,
+    };
+    let mut engine = Engine::open(&Options::default(), begin).unwrap();
+    let client = engine.connect();
+    let closed = SetPolicy {
+        tubes: Pattern::parse("closed").unwrap(),
+        policy: "max-jobs=0".parse().unwrap(),
+    };
+    let closed = Command::SetPolicy(Box::new(closed));
+    Yaml::of(&mut engine, client, closed, begin);
+    let each_second = |tube: &str| Schedule {
+        cron: "* * * * * *".to_owned(),
+        tube: tube.to_owned(),
+        ..Schedule::default()
+    };
+    let (mut keyed, mut paused) = (each_second("keyed"), each_second("paused"));
+    (keyed.key, paused.is_paused) = (Some("k".to_owned()), true);
+    for schedule in [each_second("plain"), each_second("closed"), keyed, paused] {
+        let set = engine.set_schedule(&schedule.tube, &schedule, begin);
+        assert_eq!(set.unwrap(), ScheduleChange::Done);
+    }
+    let tick = |engine: &mut Engine, at: Now| {
+        engine.tick(at, &mut Conflicts(0.0)).unwrap();
+        engine.commit(at).unwrap();
+    };
+    (0..=3).for_each(|second| tick(&mut engine, later(second)));
+    // Nothing of an hour is made up for, but for its last minute.
+    tick(&mut engine, later(3600));
+    (1..9).for_each(|nth| tick(&mut engine, later(3600 + nth * 2)));
+    let at = later(3620);
+    let snapshot = Snapshot::sample(engine.figures(at), at, &["a"], 2);
+    let page = written(|page| of_server(page, &snapshot));
+    let queue = engine.queue();
+    let jobs = |tube: &str| queue.job_count(tube) as f64;
+    assert!(jobs("plain") > 60.0 && jobs("paused") + jobs("closed") == 0.0);
+    assert_eq!(jobs("keyed"), 1.0);
+    let waiting = engine.schedules().map(|it| it.waiting as f64).sum::<f64>();
+    for (sample, expected) in [
+        ("bsd_schedules", engine.schedules().count() as f64),
+        ("bsd_schedules_paused", 1.0),
+        ("bsd_schedule_firings_waiting", waiting),
+        ("bsd_schedule_firings_total", jobs("plain") + jobs("keyed")),
+        // It has fired as often as the one without a key.
+        ("bsd_schedule_key_conflicts_total", jobs("plain") - 1.0),
+        ("bsd_schedule_missed_total", 3.0),
+        ("bsd_schedule_given_up_total", 0.0),
+    ] {
+        assert_eq!(value(&page, sample), expected, "{sample}");
+    }
+    assert!(waiting > 60.0, "{waiting}");
+    (0..60).for_each(|nth| tick(&mut engine, later(3620 + nth * 2)));
+    let figures = engine.figures(later(3740)).schedules;
+    let page = written(|page| of_schedules(page, &figures));
+    let waiting = value(&page, "bsd_schedule_firings_waiting");
+    assert_eq!(waiting, bsd::schedule::MISSED_MAX as f64);
+    let jobs = engine.queue().job_count("plain") as f64;
+    let given_up = value(&page, "bsd_schedule_given_up_total");
+    assert_eq!(
+        given_up + waiting,
+        jobs,
+        "the tube that is closed has had as many firings"
+    );
 }
 
 #[test]
