@@ -89,8 +89,8 @@ fn the_examples_of_the_help_work_with_both_servers() {
             // These ask the API only where there is one. The flag of some stands in the help of each of
             // their commands.
             let may_ask = ["clear", "release"].contains(&name);
-            let must_ask =
-                text.contains("--http ") || ["client", "cluster", "policy"].contains(&name);
+            let must_ask = text.contains("--http ")
+                || ["client", "cluster", "policy", "schedule"].contains(&name);
             if http.is_none() && must_ask && !may_ask {
                 continue;
             }

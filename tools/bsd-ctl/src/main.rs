@@ -39,6 +39,7 @@ mod pause;
 mod policy;
 mod promote;
 mod put;
+mod schedule;
 mod stats;
 mod table;
 mod tail;
@@ -160,6 +161,8 @@ enum Command {
     Unpause(pause::UnpauseArgs),
     /// Set, show and remove policies of tubes: retries, dead letters, bounds, rates
     Policy(policy::PolicyArgs),
+    /// Set, show, run, pause and delete schedules: what is put by itself, and when
+    Schedule(schedule::ScheduleArgs),
     /// List jobs of a tube
     Jobs(listing::JobsArgs),
     /// Look for jobs by a text in their bodies
@@ -293,6 +296,7 @@ fn run(command: &Command, context: &mut Context<'_>) -> Result<u8, Failure> {
         Command::Pause(args) => pause::run(args, context),
         Command::Unpause(args) => pause::run_unpause(args, context),
         Command::Policy(args) => policy::run(args, context),
+        Command::Schedule(args) => schedule::run(args, context),
         Command::Jobs(args) => listing::run_jobs(args, context),
         Command::Search(args) => listing::run_search(args, context),
         Command::Move(args) => many::run_move(args, context),

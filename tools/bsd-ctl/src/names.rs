@@ -17,6 +17,17 @@ pub(crate) fn parse_tube(text: &str) -> Result<String, UsageError> {
     }
 }
 
+/// The name of a schedule, which is as one of a tube.
+pub(crate) fn parse_schedule(text: &str) -> Result<String, UsageError> {
+    match is_tube_name(text.as_bytes()) {
+        true => Ok(text.to_owned()),
+        false => Err(UsageError::new(format_args!(
+            "it is no name of a schedule: 1 to {TUBE_NAME_MAX} letters, digits and -+/;.$_(), and no \
+             - first"
+        ))),
+    }
+}
+
 /// A name, or a pattern: `*` is any number of characters, `?` is one.
 pub(crate) fn parse_pattern(text: &str) -> Result<String, UsageError> {
     parse_tube(&text.replace(['*', '?'], "x"))?;
