@@ -500,6 +500,7 @@ fn g11_g12_a_member_says_what_is_acknowledged_where_and_a_follower_that_it_follo
         for path in [
             "/api/v1/tubes",
             "/api/v1/tubes/default/jobs",
+            "/api/v1/schedules",
             "/api/v1/server",
         ] {
             let answer = node.get(path);
@@ -509,7 +510,14 @@ fn g11_g12_a_member_says_what_is_acknowledged_where_and_a_follower_that_it_follo
             let there = Some(&*there).filter(|_| !leads);
             assert_eq!(answer.field("link"), there, "{answer:?}");
         }
-        for path in ["/", "/tubes", "/tubes/default", "/clients", "/durability"] {
+        for path in [
+            "/",
+            "/tubes",
+            "/tubes/default",
+            "/schedules",
+            "/clients",
+            "/durability",
+        ] {
             let page = text(node, path);
             assert_eq!(page.contains("Follower, as of "), !leads, "{path}: {page}");
             let link = format!("href=\"{console}/\"");
@@ -522,6 +530,17 @@ fn g11_g12_a_member_says_what_is_acknowledged_where_and_a_follower_that_it_follo
             let job = json!({"body": {"data": "one"}});
             let why = detail(&node.post("/api/v1/tubes/default/jobs", &[], &job), 503);
             assert!(why.contains(&format!("ask {console}")), "{why}");
+            for (method, below) in [
+                ("put", ""),
+                ("delete", ""),
+                ("post", "/run"),
+                ("post", "/pause"),
+            ] {
+                let path = format!("/api/v1/schedules/daily{below}");
+                let refused = node.site.change(method, &path, &json!({}));
+                let why = detail(&refused, 503);
+                assert!(why.contains(&format!("ask {console}")), "{why}");
+            }
         }
     }
 }

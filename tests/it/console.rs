@@ -515,6 +515,8 @@ fn a_browser_shows_every_page_in_order() {
     let site = Site::start(Launch::bsd().dir(&dir.path().join("log")));
     let mut wire = site.server.connect();
     fill(&mut wire);
+    let schedule = "schedule-set daily 5 cron=0_8_*_*_1-5 tz=Europe/Berlin tube=quiet\r\nhello";
+    assert_eq!(wire.ask(schedule), "SCHEDULE_SET");
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| work(&site, &is_over));

@@ -30,12 +30,20 @@ pub(crate) fn submit(site: &Site, path: &str, form: &str) -> Page {
 }
 
 /// Every form, and something to send by it.
-const FORMS: [(&str, &str); 15] = [
+const FORMS: [(&str, &str); 20] = [
     ("/tubes/default/put", "body=x"),
     ("/tubes/default/pause", "seconds=0"),
     ("/tubes/default/count", "what=delete&state=buried"),
     ("/tubes/default/policy", "delivery-limit=5"),
     ("/tubes/default/policy/remove", ""),
+    (
+        "/schedules",
+        "schedule=s&cron=0+1+*+*+*&tz=UTC&tube=t&body=x",
+    ),
+    ("/schedules/s/run", ""),
+    ("/schedules/s/pause", ""),
+    ("/schedules/s/resume", ""),
+    ("/schedules/s/delete", ""),
     ("/jobs/1/kick", ""),
     ("/jobs/1/bury", ""),
     ("/jobs/1/redrive", ""),
@@ -317,10 +325,11 @@ fn enter(site: &Site, token: &str) -> String {
     format!("Cookie: {}", cookie.split_once(';').unwrap().0)
 }
 
-const PAGES: [&str; 10] = [
+const PAGES: [&str; 11] = [
     "/",
     "/tubes",
     "/tubes/default",
+    "/schedules",
     "/jobs/1",
     "/jobs/1/delete",
     "/durability",

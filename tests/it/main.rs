@@ -87,6 +87,7 @@ mod proxy;
 mod refusals;
 mod restart;
 mod s3;
+mod schedules;
 mod scripts;
 mod selection;
 mod soak;
