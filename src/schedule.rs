@@ -423,10 +423,49 @@ fn zone(name: &str) -> Result<TimeZone, UsageError> {
             .ok()
     });
     found.flatten().ok_or_else(|| {
+        let near = near(name).unwrap_or_else(|| "a name such as Europe/Berlin".to_owned());
         UsageError::new(format_args!(
-            "{name:?} is no time zone that is known here: a name such as Europe/Berlin"
+            "{name:?} is no time zone that is known here: {near}"
         ))
     })
+}
+
+/// The zone that may be meant, as a question: one of this city, or one whose name differs in two
+/// letters at most.
+fn near(name: &str) -> Option<String> {
+    if name.len() > ZONE_SIZE_MAX {
+        return None;
+    }
+    let wanted = name.to_ascii_lowercase().replace(' ', "_");
+    let known = TimeZoneDatabase::bundled();
+    let known = known.available().map(|it| it.as_str().to_owned());
+    let found = known.filter_map(|it| {
+        let lower = it.to_ascii_lowercase();
+        let is_city = lower.rsplit('/').next() == Some(&*wanted);
+        let differs = if is_city {
+            0
+        } else {
+            letters_between(&lower, &wanted)
+        };
+        (differs <= 2).then_some((differs, it))
+    });
+    found.min().map(|(_, it)| format!("is {it} meant?"))
+}
+
+/// How many letters have to be added, left out or changed to make one text of the other.
+fn letters_between(one: &str, other: &str) -> usize {
+    let other = other.as_bytes();
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (nth, letter) in one.bytes().enumerate() {
+        let mut before = row[0];
+        row[0] = nth + 1;
+        for (at, it) in other.iter().enumerate() {
+            let changed = before + usize::from(letter != *it);
+            before = row[at + 1];
+            row[at + 1] = changed.min(row[at] + 1).min(before + 1);
+        }
+    }
+    row[other.len()]
 }
 
 /// When a schedule fires.

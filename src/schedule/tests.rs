@@ -272,3 +272,21 @@ fn the_last_firings_are_found_without_a_look_at_all_of_them() {
     let shown: Vec<_> = last.iter().map(|at| rare.shown(*at)).collect();
     assert!(shown[0].starts_with("2020-02-29T00") && shown[1].starts_with("2024-02-29T00"));
 }
+
+#[test]
+fn a_zone_that_is_not_known_is_answered_with_the_one_that_may_be_meant() {
+    for (name, said) in [
+        ("Europe/Berlim", "is Europe/Berlin meant?"),
+        ("berlin", "is Europe/Berlin meant?"),
+        ("New_York", "is America/New_York meant?"),
+        ("Amerika/New_York", "is America/New_York meant?"),
+        ("Nowhere/At_All", "a name such as Europe/Berlin"),
+        ("", "a name such as Europe/Berlin"),
+        (&"x".repeat(1000), "a name such as Europe/Berlin"),
+    ] {
+        let error = zone(name).unwrap_err().to_string();
+        assert!(error.ends_with(said), "{name}: {error}");
+    }
+    assert_eq!(letters_between("kitten", "sitting"), 3);
+    assert_eq!(letters_between("", "ab"), 2);
+}
