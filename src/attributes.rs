@@ -307,6 +307,19 @@ pub fn key_of(list: &[u8]) -> Option<(&[u8], Unique)> {
     Some((key, unique))
 }
 
+/// The group in a sound list.
+#[must_use]
+pub fn group_of(list: &[u8]) -> Option<&[u8]> {
+    let mut rest = list;
+    while let Some((tag, bytes, behind)) = first_entry(rest)? {
+        if tag >= GROUP {
+            return (tag == GROUP).then_some(bytes);
+        }
+        rest = behind;
+    }
+    None
+}
+
 /// A sound list without the tube: of a job whose put names the tube that it is in.
 #[must_use]
 pub fn without_tube(list: &[u8]) -> Vec<u8> {

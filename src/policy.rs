@@ -19,7 +19,7 @@ use crate::random::Random;
 use crate::types::{JobId, is_tube_name};
 
 /// The names of a policy's values: each with the form of its values, its meaning, and its default.
-pub const NAMES: [(&str, &str, &str, &str); 12] = [
+pub const NAMES: [(&str, &str, &str, &str); 13] = [
     (
         "delivery-limit",
         "a number, at least 1",
@@ -86,6 +86,12 @@ pub const NAMES: [(&str, &str, &str, &str); 12] = [
         "a number per s, m or h, as 100/s",
         "reserves of the tube's jobs in that time at most, in bursts of one second",
         "none",
+    ),
+    (
+        "fair",
+        "on or off",
+        "of the most urgent ready jobs, those of the group with the fewest reserved jobs come first",
+        "off",
     ),
 ];
 
@@ -215,6 +221,8 @@ pub struct Policy {
     pub max_reserved: Option<u32>,
     /// Reserves in a time at most.
     pub rate: Option<Rate>,
+    /// Of the most urgent ready jobs, those of the group with the fewest reserved jobs come first.
+    pub fair: bool,
 }
 
 impl Policy {
@@ -336,6 +344,13 @@ impl Values {
             "max-bytes" => policy.max_bytes = Some(number(value, 0)?),
             "max-reserved" => policy.max_reserved = Some(number(value, 1)?),
             "rate" => policy.rate = Some(rate(value)?),
+            "fair" => {
+                policy.fair = match value {
+                    "on" => true,
+                    "off" => false,
+                    _ => return None,
+                }
+            }
             _ => return None,
         }
         Some(())
@@ -443,6 +458,7 @@ impl Policy {
             shown(self.max_bytes),
             shown(self.max_reserved),
             shown(self.rate),
+            self.fair.then(|| "on".to_owned()),
         ];
         let names = NAMES.iter().map(|(name, ..)| *name);
         names
@@ -542,7 +558,7 @@ mod tests {
     fn a_policy_is_read_and_written_in_one_form() {
         let all = "delivery-limit=8 dead-letter=mail-dead retry-min=5 retry-multiplier=1.5 \
                    retry-max=600 retry-jitter=10 expire-after=3600 expired=dead-letter max-jobs=1000 \
-                   max-bytes=1048576 max-reserved=20 rate=100/s";
+                   max-bytes=1048576 max-reserved=20 rate=100/s fair=on";
         assert_eq!(policy(all).to_string(), all);
         assert_eq!(policy(all).values().len(), NAMES.len());
         let backwards: Vec<&str> = all.split(' ').rev().collect();
@@ -551,7 +567,7 @@ mod tests {
         let long = "retry-min=5 retry-multiplier=2 retry-max=86400 retry-jitter=0";
         assert_eq!(short.to_string(), long);
         assert_eq!(
-            policy("dead-letter=bury expired=delete expire-after=1").to_string(),
+            policy("dead-letter=bury expired=delete fair=off expire-after=1").to_string(),
             "expire-after=1"
         );
         assert_eq!(policy(""), Policy::default());
@@ -585,6 +601,7 @@ mod tests {
             ("rate=100", "a number per s, m or h"),
             ("rate=0/s", "a number per s, m or h"),
             ("rate=1/d", "a number per s, m or h"),
+            ("fair=yes", "on or off"),
         ] {
             let error = text.parse::<Policy>().unwrap_err().to_string();
             assert!(error.contains(reason), "{text}: {error}");

@@ -70,6 +70,7 @@ pub(super) fn seen<'a>(
     ids: impl IntoIterator<Item = &'a JobId>,
 ) -> Seen {
     engine.queue().assert_claims();
+    engine.queue().assert_groups();
     let client = engine.connect();
     let mut seen = Seen::new();
     for id in ids {

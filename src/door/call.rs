@@ -51,7 +51,8 @@ pub struct PutAttributes {
     pub unique: Unique,
     /// What is done if another job has the key. Nothing without a key.
     pub conflict: Conflict,
-    /// The group that it belongs to, of the same characters.
+    /// The group that it belongs to, of the same characters: groups take turns where a policy says
+    /// `fair`.
     pub group: Option<String>,
     /// When it is ready, Unix time in seconds, in place of [`PutOptions::delay`], which has no effect
     /// then. A time that is past is now.

@@ -242,13 +242,14 @@ impl Queue {
         let update_freed = existing(self.note_hold(handle, now).update_place);
         let job = &self.jobs[handle];
         let tube_len = self.put_tube_size(job) as u32;
-        let attributed = match job.has_attributes {
-            true => self.forget_attributes(handle),
-            false => None,
-        };
+        let has_attributes = job.has_attributes;
         if !is_doomed {
             self.detach(handle);
         }
+        let attributed = match has_attributes {
+            true => self.forget_attributes(handle),
+            false => None,
+        };
         let job = self.jobs.remove(handle);
         self.move_jobs_down();
         let tube = &mut self.tubes[job.tube];
@@ -329,8 +330,13 @@ impl Queue {
             JobState::Buried => holder.buried.unlink(&mut self.jobs, job),
             JobState::Reserved => self.take_from_reserver(job),
         }
-        self.tubes[tube].counts.leave(state, pri);
+        let holder = &mut self.tubes[tube];
+        holder.counts.leave(state, pri);
+        let is_policed = holder.policed.is_some();
         self.counts.leave(state, pri);
+        if is_policed {
+            self.leave_group(job);
+        }
     }
 
     /// Puts a job that is in no collection into the one of `state`. [`Queue::reindex_or_remove`]
@@ -353,8 +359,13 @@ impl Queue {
             JobState::Buried => holder.buried.push_back(&mut self.jobs, job),
             JobState::Reserved => self.give_to_reserver(job),
         }
-        self.tubes[tube].counts.enter(state, pri);
+        let holder = &mut self.tubes[tube];
+        holder.counts.enter(state, pri);
+        let is_policed = holder.policed.is_some();
         self.counts.enter(state, pri);
+        if is_policed {
+            self.enter_group(job);
+        }
     }
 }
 

@@ -74,8 +74,16 @@ impl Queue {
         let home_elsewhere = (*tube != *home).then_some(&*home);
         let new = Attributed::new(place, home_elsewhere, list);
         let claimed = self.claimed(job);
+        let regroups = self.regroups(job, list);
+        if regroups {
+            self.leave_group(job);
+        }
         self.jobs[job].has_attributes = true;
         let before = self.jobs.attributed.set(id, new);
+        if regroups {
+            self.enter_group(job);
+            self.reindex(self.jobs[job].tube);
+        }
         self.put_in_tube(job, tube, now);
         self.claim_again(job, claimed);
         Applied {
@@ -111,9 +119,11 @@ impl Queue {
         if state == JobState::Reserved {
             // It stays with its client, whatever tube it is in.
             let pri = self.jobs[job].pri;
+            self.leave_group(job);
             self.tubes[from].counts.leave(state, pri);
             self.tubes[to].counts.enter(state, pri);
             self.jobs[job].tube = to;
+            self.enter_group(job);
         } else {
             self.detach(job);
             self.jobs[job].tube = to;

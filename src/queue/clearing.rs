@@ -202,6 +202,9 @@ impl Queue {
             clearing.buried = std::mem::replace(&mut tube.buried, List::new());
             all.buried -= std::mem::take(&mut counts.buried);
         }
+        if states.has(JobState::Ready) {
+            self.forget_ready_groups(handle, now);
+        }
         self.begin_clearing(jobs, clearing, now);
     }
 

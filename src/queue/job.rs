@@ -131,6 +131,13 @@ impl ReadyKey {
         }
     }
 
+    /// No job has a greater one.
+    pub(super) const LAST: ReadyKey = ReadyKey {
+        pri: u32::MAX,
+        id_high: u32::MAX,
+        id_low: u32::MAX,
+    };
+
     /// The priority of the job.
     pub(super) fn pri(self) -> u32 {
         self.pri

@@ -79,8 +79,8 @@ impl Queue {
     }
 
     /// The job that comes behind `mark` among those of a tube that are in a state, in the order in which
-    /// they are handed out or kicked; the first one where there is no mark; `None` behind the last, or
-    /// without the tube. Reserved jobs are in no order of their tube: there is never one. Takes some
+    /// they are handed out or kicked, without turns of groups; the first one where there is no mark;
+    /// `None` behind the last, or without the tube. Reserved jobs are in no order of their tube: there is never one. Takes some
     /// hundred nanoseconds.
     ///
     /// # Errors

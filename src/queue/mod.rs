@@ -24,13 +24,15 @@
 //! # Where things are
 //!
 //! Data: `job` jobs · `attributed` what some have beyond others · `claims` their claims of keys ·
-//! `tube`, `tube_list` tubes · `policed` what policies hold back · `client` sessions · `handle` their
-//! numbers · `order`, `tree`, `slab`, `ids`, `dirty` the data structures. None of these knows the queue.
+//! `tube`, `tube_list` tubes · `policed` what policies hold back · `fair` whose turn it is · `client`
+//! sessions · `handle` their numbers · `order`, `tree`, `slab`, `ids`, `dirty` the data structures.
+//! None of these knows the queue.
 //!
 //! Operations: `apply` changes · `attributes` those of attributes · `keys` which job has a key ·
-//! `policies` policies of tubes and deliveries that fail · `sessions` used and watched tubes ·
-//! `reservations` · `waiting` and `wide` the choice of the next worker · `tubes` tubes and their pauses ·
-//! `timer` timed events · `listing` jobs page by page · `stats` counts · `events` events for watchers.
+//! `policies` policies of tubes and deliveries that fail · `groups` fair tubes · `sessions` used and
+//! watched tubes · `reservations` · `waiting` and `wide` the choice of the next worker · `tubes` tubes
+//! and their pauses · `timer` timed events · `listing` jobs page by page · `stats` counts · `events`
+//! events for watchers.
 
 mod apply;
 mod attributed;
@@ -42,6 +44,8 @@ mod departed;
 mod dirty;
 mod doomed;
 mod events;
+mod fair;
+mod groups;
 mod handle;
 mod ids;
 mod job;
@@ -89,6 +93,7 @@ use self::claims::Claims;
 use self::clearing::Clearing;
 use self::client::Client;
 use self::events::Watched;
+use self::fair::Fair;
 use self::handle::{ClientHandle, OfClient, TubeHandle};
 use self::job::{DueKey, Durable, Jobs, ReadyKey};
 use self::order::Order;
@@ -139,6 +144,10 @@ pub struct Queue {
     sweeps: VecDeque<TubeRef>,
     /// Clears that are not over: as many as there are sets of doomed jobs, in the same order.
     clears: VecDeque<Clearing>,
+    /// Indexes of tubes that are fair no more.
+    unused_fair: Vec<Fair>,
+    /// Bytes of all indexes of fair tubes.
+    fair_memory: usize,
     next_id: u64,
     next_ticket: u64,
     is_replaying: bool,
@@ -225,6 +234,8 @@ impl Queue {
             failed: VecDeque::new(),
             sweeps: VecDeque::new(),
             clears: VecDeque::new(),
+            unused_fair: Vec::new(),
+            fair_memory: 0,
             next_id: 1,
             next_ticket: 1,
             is_replaying: true,
@@ -334,9 +345,9 @@ impl Queue {
         let due = (self.counts.delayed + self.counts.reserved) as usize;
         let due = due * size_of::<DueKey>();
         let lapsed = self.lapsed.len() * size_of::<LapsedPause>();
-        let claims = self.claims.memory();
         let doomed: usize = self.clears.iter().map(Clearing::memory).sum();
-        let orders = ready + due + lapsed + claims + doomed + self.ready_seconds * SECOND_SIZE;
+        let beyond = self.claims.memory() + self.fair_memory + doomed;
+        let orders = ready + due + lapsed + beyond + self.ready_seconds * SECOND_SIZE;
         (self.jobs.memory() + self.tubes.memory() + self.sessions_memory() + orders) as u64
     }
 

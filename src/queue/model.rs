@@ -39,6 +39,11 @@ impl ModelJob {
         let (list, place) = self.attributes.as_ref()?;
         Some((*place, list.len() as u32))
     }
+
+    fn group(&self) -> Option<&str> {
+        let (list, _) = self.attributes.as_ref()?;
+        Attributes::decode(list).unwrap().group
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -81,6 +86,10 @@ pub(super) struct Model {
     pub(super) ghosts: VecDeque<ClientId>,
     pub(super) lapsed: VecDeque<(String, Place, bool)>,
     pub(super) timeouts: u64,
+    /// Tubes with a policy of their own, and whether it is fair.
+    pub(super) fair: BTreeMap<&'static str, bool>,
+    /// All other tubes are fair.
+    pub(super) is_fair: bool,
     is_ghosts_turn: bool,
     turn: u64,
 }
@@ -332,10 +341,33 @@ impl Model {
 
     pub(super) fn first_ready(&self, tube: &str) -> Option<JobId> {
         let ready = self.in_tube(tube, JobState::Ready);
+        let reserved = match self.fair.get(tube).unwrap_or(&self.is_fair) {
+            true => self.in_tube(tube, JobState::Reserved),
+            false => Vec::new(),
+        };
+        let beside = |job: &ModelJob| {
+            let same = |other: &ModelJob| job.group().is_some() && other.group() == job.group();
+            reserved.iter().filter(|(_, other)| same(other)).count()
+        };
         ready
             .into_iter()
-            .min_by_key(|(id, job)| (job.pri, *id))
+            .min_by_key(|(id, job)| (job.pri, beside(job), *id))
             .map(|(id, _)| id)
+    }
+
+    /// A tube has a policy of its own, fair or not, or none; it exists as long as the policy does.
+    pub(super) fn set_policy(&mut self, tube: &'static str, fair: Option<bool>, now: Time) {
+        let before = match fair {
+            Some(fair) => self.fair.insert(tube, fair),
+            None => self.fair.remove(tube),
+        };
+        let had = u32::from(before.is_some());
+        let has = u32::from(fair.is_some());
+        if (had, has) != (0, 0) {
+            let of_tube = self.tube(tube);
+            of_tube.pins = of_tube.pins + has - had;
+            self.tidy(now);
+        }
     }
 
     pub(super) fn first_delayed(&self, tube: &str) -> Option<JobId> {

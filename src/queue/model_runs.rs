@@ -7,6 +7,7 @@
 use super::model::{Model, ModelJob};
 use super::*;
 use crate::clearing::ClearedStates;
+use crate::pattern::Pattern;
 use crate::random::Random;
 use crate::types::SECOND_NS;
 
@@ -16,9 +17,14 @@ const TUBES: [&str; 5] = ["default", "a", "b", "c", "d"];
 const WATCHED_MAX: usize = 3;
 /// The key that jobs have, if they have one.
 const KEY: &str = "a-5";
-/// Lists of attributes: none; a key; the same until the job is reserved, there and in another tube; a
-/// count of failures, or of 0, and a tube that the job is moved to.
-const LISTS: [&[u8]; 7] = [
+/// Lists of attributes: two groups, one of them also in another tube; none; a key; the same until the
+/// job is reserved, there and in another tube; a count of failures, or of 0, and a tube that the job is
+/// moved to.
+const LISTS: [&[u8]; 11] = [
+    b"\x03\x01\0g",
+    b"\x03\x01\0h",
+    b"\x03\x01\0g\x04\x01\0c",
+    b"\x01\x03\0a-5\x03\x01\0h",
     b"",
     b"\x01\x03\0a-5\x02\x01\0\x01",
     b"\x01\x03\0a-5\x02\x01\0\x01\x04\x01\0c",
@@ -168,6 +174,7 @@ impl Run {
             18 if self.one_in(3) => self.give_back(client),
             18 => self.touch(client),
             19 if self.one_in(3) => self.attribute(),
+            19 if self.one_in(4) => self.change_fairness(),
             19 if self.one_in(2) => self.alter(),
             19 => self.pause(),
             20 if self.one_in(5) => self.clear(),
@@ -249,6 +256,29 @@ impl Run {
             created,
             body_size,
         });
+        if self.one_in(2) {
+            let list = LISTS[self.below(2) as usize];
+            self.apply(Change::Attributes { id, list });
+        }
+    }
+
+    /// A tube gets or loses a policy of its own, or all others do.
+    fn change_fairness(&mut self) {
+        let (tube, now) = (self.any_tube(), self.instant());
+        let has_own = tube != TUBES[0];
+        let policy = [Some(true), Some(false), None][self.below(3) as usize];
+        if has_own {
+            self.model.set_policy(tube, policy, now);
+        } else {
+            self.model.is_fair = policy == Some(true);
+        }
+        set_policy(
+            &mut self.queue,
+            if has_own { tube } else { "*" },
+            policy,
+            now,
+        );
+        self.take_lapsed();
     }
 
     fn reserve(&mut self, client: ClientId) {
@@ -538,6 +568,7 @@ impl Run {
             assert_eq!(self.queue.key_holder(name, KEY), holder);
         }
         self.queue.assert_claims();
+        self.queue.assert_groups();
         let clients: Vec<_> = self.model.clients.keys().copied().collect();
         clients
             .into_iter()
@@ -676,6 +707,10 @@ impl Run {
                 replayed.apply(change, place, self.now).unwrap();
             }
         }
+        for (tube, fair) in &self.model.fair {
+            set_policy(&mut replayed, tube, Some(*fair), self.now);
+        }
+        set_policy(&mut replayed, "*", Some(self.model.is_fair), self.now);
         replayed.set_next_id(self.queue.next_id());
         replayed
     }
@@ -702,6 +737,8 @@ impl Run {
             assert_eq!(replayed.attributes(id), self.queue.attributes(id));
         }
         replayed.assert_claims();
+        replayed.assert_groups();
+        self.queue.assert_groups();
         for tube in TUBES {
             let holder = self.queue.key_holder(tube, KEY);
             assert_eq!(replayed.key_holder(tube, KEY), holder);
@@ -726,6 +763,13 @@ fn counts<'a>(jobs: impl Iterator<Item = &'a ModelJob>) -> JobCounts {
         counts.urgent += u64::from(job.state == JobState::Ready && job.pri < 1024);
     }
     counts
+}
+
+/// A policy that is fair, one that is not, or none.
+fn set_policy(queue: &mut Queue, tubes: &str, fair: Option<bool>, now: Time) {
+    let text = |fair| if fair { "fair=on" } else { "max-jobs=1" };
+    let policy = fair.map(|fair| text(fair).parse().unwrap());
+    queue.set_policy(&Pattern::parse(tubes).unwrap(), policy, now);
 }
 
 /// The ready, buried and delayed jobs of each tube, in the order in which clients get them.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::fair::Fair;
 use crate::attributes::Reason;
 use crate::policy::Policy;
 use crate::types::{SECOND_NS, Time};
@@ -26,7 +27,6 @@ pub struct TubeFailures {
 }
 
 /// A tube's policy, and what it needs to know to keep it.
-#[derive(Debug)]
 pub(super) struct Policed {
     pub(super) policy: Arc<Policy>,
     /// By the rate, the time of the next reserve if all were as far apart as they can be. `None`: there
@@ -37,11 +37,15 @@ pub(super) struct Policed {
     /// The ready jobs are looked through then.
     pub(super) sweep_at: Option<Time>,
     pub(super) swept_at: Time,
+    /// Whose turn it is, if it is fair.
+    pub(super) fair: Option<Box<Fair>>,
 }
 
 impl Policed {
+    /// That of a tube without jobs.
     pub(super) fn new(policy: Arc<Policy>) -> Box<Policed> {
         Box::new(Policed {
+            fair: policy.fair.then(|| Box::new(Fair::new())),
             policy,
             next_at: None,
             closed_until: None,
@@ -100,7 +104,13 @@ impl Policed {
 
     /// When something happens to the tube because of its policy.
     pub(super) fn due(&self) -> Option<Time> {
-        self.closed_until.into_iter().chain(self.sweep_at).min()
+        let events = self.closed_until.into_iter().chain(self.sweep_at);
+        events.chain(self.next_slice()).min()
+    }
+
+    /// When the next slice of its ready jobs is to be taken in.
+    pub(super) fn next_slice(&self) -> Option<Time> {
+        self.fair.as_ref().and_then(|fair| fair.next_slice)
     }
 
     /// The tube must not be forgotten: it would begin with a reserve that the rate does not allow.

@@ -12,6 +12,7 @@
 use std::sync::Arc;
 
 use super::Queue;
+use super::groups::INDEXED_AT_ONCE;
 use super::handle::{JobHandle, TubeHandle};
 use super::policed::{Policed, TubeFailures};
 use super::tube::Tube;
@@ -73,24 +74,30 @@ impl Queue {
                 return;
             }
             self.visit(self.tubes.len());
-            for tube in self.tubes.handles().collect::<Vec<_>>() {
-                self.resolve_policy(tube, now);
-            }
+            let tubes = self.tubes.handles().collect::<Vec<_>>();
+            self.resolve_policies(tubes, now);
             return;
         };
         if has {
             let pin = self.pin_tube(tube);
-            self.resolve_policy(pin.handle(), now);
+            self.resolve_policies(vec![pin.handle()], now);
             let before = self.policy_pins.insert(tube.into(), pin);
             before.into_iter().for_each(|pin| self.unpin(pin, now));
         } else if let Some(pin) = self.policy_pins.remove(tube) {
-            self.resolve_policy(pin.handle(), now);
+            self.resolve_policies(vec![pin.handle()], now);
             self.unpin(pin, now);
         }
     }
 
-    /// The tube has the policy that its name has.
-    pub(super) fn resolve_policy(&mut self, handle: TubeHandle, now: Time) {
+    /// Each of these tubes has the policy that its name has.
+    fn resolve_policies(&mut self, mut tubes: Vec<TubeHandle>, now: Time) {
+        let mut left = INDEXED_AT_ONCE;
+        tubes.retain(|tube| self.resolve_policy(*tube, &mut left, now));
+        self.count_reserved(&tubes);
+    }
+
+    /// Says whether its reserved jobs are to be counted: see [`Queue::change_fairness`].
+    fn resolve_policy(&mut self, handle: TubeHandle, left: &mut usize, now: Time) -> bool {
         let tube = &self.tubes[handle];
         let found = self.tubes.policies.of(&tube.name);
         let found = found.map(|(_, policy)| policy.clone());
@@ -100,16 +107,19 @@ impl Queue {
             _ => false,
         };
         if is_same {
-            return;
+            return false;
         }
         let oldest = tube.oldest_ready();
         let tube = &mut self.tubes[handle];
-        let before = tube.policed.take();
+        let mut before = tube.policed.take();
+        let fair = before.as_mut().and_then(|before| before.fair.take());
         tube.policed = found.map(|policy| Policed::behind(policy, before));
         oldest
             .into_iter()
             .for_each(|created| tube.note_ready(created));
+        let is_uncounted = self.change_fairness(handle, fair, left, now);
         self.reindex_or_remove(handle, now);
+        is_uncounted
     }
 
     /// True if any tube may have a policy.
@@ -254,15 +264,18 @@ impl Queue {
 
 /// Time.
 impl Queue {
-    /// The rate of a tube allows the next reserve, or its ready jobs are to be looked through: what was
-    /// due first.
+    /// The rate of a tube allows the next reserve, or its ready jobs are to be looked through, or indexed:
+    /// what was due first.
     pub(super) fn tick_policy(&mut self, handle: TubeHandle, now: Time) {
         let tube = &mut self.tubes[handle];
         let Some(policed) = &mut tube.policed else {
             return;
         };
-        if policed.closed_until.is_some() && policed.due() == policed.closed_until {
+        let due = policed.due();
+        if policed.closed_until.is_some() && due == policed.closed_until {
             policed.closed_until = None;
+        } else if policed.next_slice().is_some() && due == policed.next_slice() {
+            self.index_slice(handle, now);
         } else {
             (policed.sweep_at, policed.swept_at) = (None, now);
             let name = tube.name.clone();
@@ -304,5 +317,6 @@ impl Queue {
         oldest
             .into_iter()
             .for_each(|created| tube.note_ready(created));
+        self.change_fairness(handle, None, &mut 0, now);
     }
 }

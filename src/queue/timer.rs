@@ -13,7 +13,9 @@ use super::handle::{ClientHandle, JobHandle, TubeHandle};
 use crate::types::{ClientId, JobState, Time};
 
 /// Tubes that take as long to examine as any other event.
-const VISITS_PER_ITEM: usize = 4;
+pub(super) const VISITS_PER_ITEM: usize = 4;
+/// Entries of indexes of groups that are removed in one call of [`Queue::tick`].
+const REMOVED_A_TICK: usize = 2048;
 
 /// An event that is due.
 enum Due {
@@ -35,12 +37,13 @@ impl Queue {
     ///   ticks. (So after a stall, a client still gets a job that fell due before its wait ended.)
     ///   Work that waits only for this does not count as "more are due".
     pub fn tick(&mut self, now: Time, budget: usize, ended: &mut Vec<(ClientId, WaitEnd)>) -> bool {
+        self.free_unused_fair(REMOVED_A_TICK);
         let searching = budget.div_ceil(2);
         let mut left = budget - searching + self.go_on_searching(searching);
         while left > 0 {
             let before = self.visits.get();
             if !self.tick_once(now, ended) {
-                return !self.searches.is_empty();
+                return !self.searches.is_empty() || !self.unused_fair.is_empty();
             }
             left = left.saturating_sub(1 + (self.visits.get() - before) / VISITS_PER_ITEM);
         }
@@ -52,7 +55,8 @@ impl Queue {
     /// event.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Time> {
-        if !self.ghosts.is_empty() || !self.matches.is_empty() || !self.searches.is_empty() {
+        let is_busy = !self.searches.is_empty() || !self.unused_fair.is_empty();
+        if !self.ghosts.is_empty() || !self.matches.is_empty() || is_busy {
             return Some(Time(i64::MIN));
         }
         self.first_due().map(|(due, _)| due)
@@ -85,7 +89,10 @@ impl Queue {
                 self.clients[client].wait.is_none() || self.next_match().is_none()
             }
         };
-        may_go || !self.ghosts.is_empty() || !self.searches.is_empty()
+        may_go
+            || !self.ghosts.is_empty()
+            || !self.searches.is_empty()
+            || !self.unused_fair.is_empty()
     }
 
     /// The first due event; of two at the same time the tube's, since it may provide a job.

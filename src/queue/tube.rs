@@ -210,7 +210,7 @@ impl Tube {
         if (self.waiters.is_empty() && !is_wide) || self.is_closed_still() {
             return None;
         }
-        self.ready.first()
+        self.first_ready()
     }
 }
 

@@ -89,7 +89,7 @@ impl Queue {
     #[must_use]
     pub fn peek_ready(&self, tube: &str) -> Option<JobId> {
         let tube = self.tubes.find(tube)?;
-        self.tubes[tube].ready.first().map(ReadyKey::id)
+        self.tubes[tube].first_ready().map(ReadyKey::id)
     }
 
     /// The job that `peek-delayed` shows: the one that becomes due first.
@@ -182,6 +182,8 @@ impl Queue {
 
     fn remove_tube(&mut self, handle: TubeHandle, now: Time) {
         self.end_pause(handle, now);
+        // What its policy had ahead is not due any more.
+        self.tubes[handle].policed = None;
         self.reindex(handle);
         assert!(
             self.tubes[handle].waiters.is_empty(),

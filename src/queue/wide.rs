@@ -74,7 +74,7 @@ impl Queue {
             _ => {
                 let watched = client.watched.iter().map(|tube| &tubes[*tube]);
                 let open = watched.filter(|tube| is_open(tube));
-                let found = open.filter_map(|tube| tube.ready.first()).min();
+                let found = open.filter_map(Tube::first_ready).min();
                 self.visit(client.watched.len() - 1);
                 found
             }
@@ -235,7 +235,7 @@ impl Queue {
     /// Updates the state of a tube that wide clients watch.
     pub(super) fn reindex_widely(&mut self, handle: TubeHandle) {
         let tube = &mut self.tubes[handle];
-        let (first, is_closed) = (tube.ready.first(), tube.is_closed_still());
+        let (first, is_closed) = (tube.first_ready(), tube.is_closed_still());
         let Some(wide) = &mut tube.wide else { return };
         let stocked = first.map(|key| (key, handle));
         if wide.stocked != stocked {

@@ -478,6 +478,7 @@ impl Driver {
                     log.assert_accounts();
                 }
                 self.engine().queue().assert_claims();
+                self.engine().queue().assert_groups();
                 let durable = self.least_durable();
                 if !self.keeps_all {
                     self.history.forget_before(durable);

@@ -271,6 +271,47 @@ fn jobs_that_were_buried_by_workers_before_there_was_a_policy_are_kicked_into_a_
 }
 
 #[test]
+fn groups_take_turns_and_begin_afresh_after_a_crash() {
+    let mut server = Server::with_policy("fair=on");
+    for (id, group) in [(1, "a"), (2, "a"), (3, "a"), (4, "b")] {
+        let put = format!("put-with 0 0 10 1 group={group}\r\nx");
+        assert_eq!(server.say(&put), format!("INSERTED {id}\r\n"));
+    }
+    server.talk(&[("put 0 0 10 1\r\nx", "INSERTED 5")]);
+    let shown = server.say("stats-policy default");
+    assert!(shown.contains("\nfair: on\n"), "{shown}");
+    for ids in [[1, 4, 5, 2], [1, 4, 5, 2]] {
+        for id in ids {
+            let of_job = |word| format!("{word} {id} 1\r\nx");
+            server.talk(&[("peek-ready", &of_job("FOUND"))]);
+            server.talk(&[("reserve-with-timeout 0", &of_job("RESERVED"))]);
+        }
+        server.engine.queue().assert_groups();
+        server.crash();
+        server.wait(1);
+        server.engine.queue().assert_groups();
+    }
+    // A batch is as one after the other.
+    let batch = server.say("reserve-batch 3 0");
+    let ids: Vec<&str> = batch
+        .lines()
+        .filter(|line| line.starts_with("JOB"))
+        .collect();
+    assert_eq!(
+        ids,
+        ["JOB 1 default 1", "JOB 4 default 1", "JOB 5 default 1"]
+    );
+    server.talk(&[
+        ("delete 4", "DELETED"),
+        ("delete 5", "DELETED"),
+        ("reserve-with-timeout 0", "RESERVED 2 1\r\nx"),
+        ("reserve-with-timeout 0", "RESERVED 3 1\r\nx"),
+    ]);
+    server.policy("default", "");
+    server.engine.queue().assert_groups();
+}
+
+#[test]
 fn the_policy_of_the_longest_pattern_holds_for_tubes_that_come_later_and_after_a_crash() {
     let mut server = Server::new();
     server.policy("mail-*", "delivery-limit=1");

@@ -39,6 +39,7 @@ impl State {
     pub(super) fn of(engine: &Engine, now: Now) -> State {
         let queue = engine.queue();
         queue.assert_claims();
+        queue.assert_groups();
         let next_id = queue.next_id().0;
         let jobs = queue.ids().filter_map(|id| queue.job(id));
         let kept = |job: &bsd::queue::JobView<'_>| Kept {

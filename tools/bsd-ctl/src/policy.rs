@@ -57,6 +57,7 @@ A policy is set as a whole: what is not named has its default. The names, with t
   max-jobs=N, max-bytes=N      more jobs, or bytes of bodies, are refused [none]
   max-reserved=N               jobs that are reserved at one time, at most [none]
   rate=N/s|N/m|N/h             reserves in that time, at most [none]
+  fair=on|off                  groups with few reserved jobs come first [off]
 
 Examples:
   bsd-ctl policy set mail delivery-limit=8 dead-letter=mail-dead retry-min=5 retry-max=600
