@@ -119,7 +119,7 @@ impl ClearedJobs {
 
     /// Bytes of memory.
     pub(crate) fn memory(&self) -> usize {
-        self.ids().len() * size_of::<JobId>()
+        size_of_val(self.ids())
     }
 
     fn ids(&self) -> &[JobId] {

@@ -34,6 +34,9 @@ pub enum Cleared {
     NoRoom,
 }
 
+/// The names and the values of the settings of a clear.
+type Parts = (Vec<String>, Vec<Box<[u8]>>);
+
 /// The name of the setting of a part of a clear.
 fn name(clear: &str, part: usize) -> String {
     format!("{clear}/{part:06}")
@@ -195,7 +198,7 @@ impl Engine {
     /// Go on with the clears in the middle of which the log ended: no one finds their jobs from now on,
     /// and they are deleted in the next ticks. Call before anything is reserved or kicked.
     pub(super) fn resume_clears(&mut self, now: Now) {
-        let mut clears: Vec<(Vec<String>, Vec<Box<[u8]>>)> = Vec::new();
+        let mut clears: Vec<Parts> = Vec::new();
         for (name, value) in self.settings.of(SettingClass::Clear) {
             let clear = |name: &str| name.split('/').next().map(str::to_owned);
             let last = clears.last_mut();

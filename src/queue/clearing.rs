@@ -246,7 +246,7 @@ impl Queue {
     }
 
     /// The job to be deleted next, of the first clear that is not over. `None`: it has none left;
-    /// [`Queue::end_clear`] ends it.
+    /// then the clear is ended.
     #[must_use]
     pub fn next_doomed(&self) -> Option<JobId> {
         self.clears.front()?.next(&self.jobs)

@@ -27,7 +27,7 @@ const LAYERS: &[&[&str]] = &[
         "shortage",
     ],
     &["pattern"],
-    &["policy", "schedule"],
+    &["clearing", "policy", "schedule"],
     &["protocol", "queue", "storage"],
     &["engine"],
     &["door"],

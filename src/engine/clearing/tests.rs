@@ -44,9 +44,9 @@ fn clears(server: &Server) -> usize {
 fn mixed(count: u64) -> Server {
     let mut server = Server::new();
     for id in 1..=count {
-        let delay = if id % 10 == 0 { 1000 } else { 0 };
+        let delay = if id.is_multiple_of(10) { 1000 } else { 0 };
         server.say(&format!("put {} {delay} 10 1\r\nx", id % 3 * 1000));
-        if id % 10 != 0 && id % 7 == 0 {
+        if !id.is_multiple_of(10) && id.is_multiple_of(7) {
             server.say(&format!("reserve-job {id}"));
             server.say(&format!("bury {id} 5"));
         }
@@ -61,8 +61,8 @@ fn mixed(count: u64) -> Server {
 fn left(count: u64, states: ClearedStates) -> BTreeSet<u64> {
     let state = |id: u64| match id {
         1..=3 => Reserved,
-        _ if id % 10 == 0 => Delayed,
-        _ if id % 7 == 0 => Buried,
+        _ if id.is_multiple_of(10) => Delayed,
+        _ if id.is_multiple_of(7) => Buried,
         _ => Ready,
     };
     (1..=count).filter(|id| !states.has(state(*id))).collect()
