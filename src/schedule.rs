@@ -447,7 +447,8 @@ fn near(name: &str) -> Option<String> {
         } else {
             letters_between(&lower, &wanted)
         };
-        (differs <= 2).then_some((differs, it))
+        let is_near = differs <= 2 && 3 * differs <= wanted.len();
+        is_near.then_some((differs, it))
     });
     found.min().map(|(_, it)| format!("is {it} meant?"))
 }

@@ -261,14 +261,14 @@ impl Schedules {
         };
         let mut entry = Entry::new(schedule, timetable, value.len());
         // What waits is done as the schedule now says.
-        if let Some(before) = before.filter(|it| !begins_now(Some(&it.schedule), &entry.schedule)) {
-            if !entry.schedule.is_paused {
-                entry.upto = before.upto;
-                entry.next = before.next;
-                entry.waiting = before.waiting;
-                entry.passed = before.passed;
-                entry.again = before.again;
-            }
+        if let Some(before) = before.filter(|it| !begins_now(Some(&it.schedule), &entry.schedule))
+            && !entry.schedule.is_paused
+        {
+            entry.upto = before.upto;
+            entry.next = before.next;
+            entry.waiting = before.waiting;
+            entry.passed = before.passed;
+            entry.again = before.again;
         }
         self.memory += entry.memory();
         self.entries.insert(name.into(), entry);

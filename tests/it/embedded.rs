@@ -248,5 +248,6 @@ fn the_library_is_made_of_few_crates() {
         .filter_map(|line| line.split(' ').next())
         .collect();
     assert!(crates.contains("bsd-queue"), "{tree}{refused}");
-    assert!(crates.len() <= 15, "{} crates: {crates:?}", crates.len());
+    // Of these 12 are of the procedural macros with which croner is compiled.
+    assert!(crates.len() <= 31, "{} crates: {crates:?}", crates.len());
 }
