@@ -18,8 +18,8 @@ use crate::storage::error::OpenError;
 use crate::storage::format::Record;
 use crate::storage::inspect::{JobRecord, PauseRecord, SettingRecord};
 use crate::types::{
-    Counters, JobId, JobState, Now, SECOND_NS, SETTING_NAME_MAX, SETTING_SIZE_MAX, is_setting_name,
-    is_tube_name,
+    Counters, JobId, JobState, Now, SECOND_NS, SETTING_NAME_MAX, SETTING_SIZE_MAX, SettingClass,
+    is_setting_name, is_tube_name,
 };
 
 /// The largest body that can be loaded, bytes: a job has to fit into a segment.
@@ -208,7 +208,8 @@ impl Load {
         Ok(())
     }
 
-    /// Add a setting.
+    /// Add a setting. A part of a clear that was not over is left out: the jobs that it had not deleted
+    /// are there again.
     ///
     /// # Errors
     /// [`LoadError::Refused`] if no log can hold it.
@@ -221,6 +222,11 @@ impl Load {
                 value.len()
             );
             return Err(LoadError::Refused(why));
+        }
+        if *class == SettingClass::Clear {
+            // It means jobs by the tubes that they were put into, and here each is put into the tube
+            // that it is in. So it could mean a job that should stay: those that it means come back.
+            return Ok(());
         }
         let class = *class;
         Ok(self.build.append(&Record::Setting { class, name, value })?)
@@ -312,7 +318,7 @@ mod tests {
     use crate::storage::SimFs;
     use crate::storage::disk::sim::{Errno, Fault, OpKind};
     use crate::storage::inspect::Inspection;
-    use crate::types::{SettingClass, Time};
+    use crate::types::Time;
 
     const WALL: u64 = 1_800_000_000_000_000_000;
 
@@ -411,6 +417,13 @@ mod tests {
             value: b"fair=on".to_vec(),
         };
         load.setting(&setting).unwrap();
+        // It is left out.
+        let clear = SettingRecord {
+            class: SettingClass::Clear,
+            name: "9.0/000000".to_owned(),
+            value: vec![1],
+        };
+        load.setting(&clear).unwrap();
         let loaded = load.finish().unwrap();
         assert_eq!(loaded.jobs, jobs.len() as u64);
         let new =
