@@ -324,8 +324,8 @@ impl Schedule {
         }
     }
 
-    /// The first firing after this wall time, nanoseconds since 1970; `None` if there is none, or no such
-    /// schedule.
+    /// The first firing after this wall time, nanoseconds since 1970; `None` if it never fires again, or
+    /// there can be no such schedule.
     #[must_use]
     pub fn next_after(&self, wall_ns: i64) -> Option<i64> {
         self.timetable().ok()?.next_after(wall_ns)

@@ -404,7 +404,7 @@ impl Engine {
         all.map(|(name, entry)| self.view(name, entry))
     }
 
-    /// A schedule; `None` if there is none of this name.
+    /// The schedule of this name; `None`: no schedule has it.
     #[must_use]
     pub fn schedule(&self, name: &str) -> Option<ScheduleView<'_>> {
         let (name, entry) = self.schedules.entries.get_key_value(name)?;
@@ -554,7 +554,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Do the next firing of a schedule. `false`: there is none, or no room for it.
+    /// Do the next firing of a schedule. `false`: nothing is due, or there is no room for it.
     fn fire_next(&mut self, name: &str, now: Now) -> Result<bool, StoreError> {
         let Some(entry) = self.schedules.entries.get_mut(name) else {
             return Ok(false);
