@@ -164,7 +164,7 @@ impl Engine {
     }
 
     /// Log and apply the put of a new job.
-    #[inline]
+    #[inline(always)]
     pub(super) fn log_put(
         &mut self,
         put: &Change<'_>,
@@ -200,6 +200,7 @@ impl Engine {
         Ok(Some(Logged::Done))
     }
 
+    #[inline(always)]
     fn apply_put(
         &mut self,
         put: &Change<'_>,
@@ -214,6 +215,7 @@ impl Engine {
     }
 
     /// Make way for the delete of a job that exists, log and apply it.
+    #[inline(always)]
     pub(super) fn delete(&mut self, id: JobId, now: Now) -> Result<Logged, StoreError> {
         self.make_way(Purpose::Delete, now)?;
         self.log_delete(id, now)
@@ -431,6 +433,7 @@ impl Engine {
 
 impl Engine {
     /// The id of a new job; where no id is left, that is said.
+    #[inline]
     pub(super) fn take_id(&mut self) -> Option<JobId> {
         let id = self.queue.take_id();
         if id.is_none() {

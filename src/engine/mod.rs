@@ -639,16 +639,11 @@ impl Engine {
 
     /// True if puts are refused because the archive lacks what is older than it may be. One line says
     /// when that begins, and one when it ends.
+    #[inline]
     fn is_archive_late(&mut self, now: Now) -> bool {
         let is_late = self.log().is_some_and(|log| log.is_archive_late(now.mono));
         if std::mem::replace(&mut self.was_archive_late, is_late) != is_late {
-            match is_late {
-                true => tracing::warn!(
-                    "puts are refused: the archive lacks what is older than --archive-lag-max; they \
-                     are taken again when it has that"
-                ),
-                false => tracing::info!("puts are taken again: the archive is no longer late"),
-            }
+            say_archive_late(is_late);
         }
         is_late
     }
@@ -710,5 +705,16 @@ impl Engine {
             None => Ok(()),
             Some(error) => Err(error.clone()),
         }
+    }
+}
+
+#[cold]
+fn say_archive_late(is_late: bool) {
+    match is_late {
+        true => tracing::warn!(
+            "puts are refused: the archive lacks what is older than --archive-lag-max; they are \
+             taken again when it has that"
+        ),
+        false => tracing::info!("puts are taken again: the archive is no longer late"),
     }
 }

@@ -228,6 +228,7 @@ impl Store {
         }
     }
 
+    #[inline]
     pub(super) fn keep_put(&mut self, place: Place, tube_size: usize, body_size: usize) {
         if let Store::Log(log) = self {
             log.files_mut()

@@ -147,7 +147,7 @@ impl Queue {
         }
     }
 
-    fn apply_put(&mut self, tube: &str, mut job: Job, now: Time) -> Result<Applied, ApplyError> {
+    fn apply_put(&mut self, tube: &str, job: Job, now: Time) -> Result<Applied, ApplyError> {
         let Job {
             id,
             delay,
@@ -158,13 +158,12 @@ impl Queue {
         if id.0 == 0 || id.0 == u64::MAX {
             return Err(ApplyError::IdOutOfRange(id));
         }
-        if self.jobs.find(id).is_some() {
+        let Some(job) = self.jobs.insert(job) else {
             return Err(ApplyError::JobExists(id));
-        }
+        };
         self.set_next_id(JobId(id.0 + 1));
         let tube = self.tubes.find_or_create(tube);
-        job.tube = tube;
-        let job = self.jobs.insert(job);
+        self.jobs[job].tube = tube;
         if delay == 0 {
             self.attach(job, JobState::Ready);
         } else {
@@ -240,23 +239,22 @@ impl Queue {
         let is_doomed = !self.jobs.doomed.is_empty() && self.leave_doom(handle);
         self.note_job(handle, Happened::Delete, now);
         let update_freed = existing(self.note_hold(handle, now).update_place);
-        let job = &self.jobs[handle];
-        let tube_len = self.put_tube_size(job) as u32;
-        let has_attributes = job.has_attributes;
         if !is_doomed {
             self.detach(handle);
         }
-        let attributed = match has_attributes {
-            true => self.forget_attributes(handle),
-            false => None,
-        };
+        let (mut home_len, mut attributes_freed) = (None, None);
+        if self.jobs[handle].has_attributes {
+            home_len = Some(self.put_tube_size(&self.jobs[handle]));
+            let attributed = self.forget_attributes(handle);
+            attributes_freed = attributed.and_then(|attributed| attributed.freed());
+        }
         let job = self.jobs.remove(handle);
         self.move_jobs_down();
         let tube = &mut self.tubes[job.tube];
         tube.deletes += 1;
         tube.body_bytes -= u64::from(job.body_size);
         let dims = RecordDims {
-            tube_len,
+            tube_len: home_len.unwrap_or(tube.name.len()) as u32,
             body_size: job.body_size,
         };
         self.reindex_or_remove(job.tube, now);
@@ -264,7 +262,7 @@ impl Queue {
         Applied {
             put_freed,
             update_freed,
-            attributes_freed: attributed.and_then(|attributed| attributed.freed()),
+            attributes_freed,
             ..Applied::default()
         }
     }

@@ -100,7 +100,8 @@ impl AttributedJobs {
             }
             None => {
                 let handle = self.slab.insert(new);
-                self.ids.insert(id, handle);
+                let is_new = self.ids.insert(id, handle);
+                assert!(is_new, "job {id} was not found and is there");
                 None
             }
         }

@@ -13,6 +13,7 @@ use super::attributed::Attributed;
 use super::fair::Fair;
 use super::handle::{ClientHandle, JobHandle, TubeHandle};
 use super::job::{Jobs, ReadyKey};
+use super::policed::Policed;
 use super::timer::VISITS_PER_ITEM;
 use super::tube::Tube;
 use crate::attributes::group_of;
@@ -29,11 +30,14 @@ impl Tube {
     pub(super) fn first_ready(&self) -> Option<ReadyKey> {
         match &self.policed {
             None => self.ready.first(),
-            Some(policed) => {
-                let fair = policed.fair.as_ref().and_then(|fair| fair.first());
-                fair.or_else(|| self.ready.first())
-            }
+            Some(policed) => self.first_of_policed(policed),
         }
+    }
+
+    #[inline(never)]
+    fn first_of_policed(&self, policed: &Policed) -> Option<ReadyKey> {
+        let fair = policed.fair.as_ref().and_then(|fair| fair.first());
+        fair.or_else(|| self.ready.first())
     }
 
     fn fair_mut(&mut self) -> Option<&mut Fair> {

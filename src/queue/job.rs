@@ -235,11 +235,15 @@ impl Jobs {
         job.unwrap_or_else(|| panic!("job {id} is in an order, and gone"))
     }
 
-    pub(super) fn insert(&mut self, job: Job) -> JobHandle {
+    /// `None` if there is a job with this id.
+    pub(super) fn insert(&mut self, job: Job) -> Option<JobHandle> {
         let id = job.id;
         let handle = self.slab.insert(job);
-        self.ids.insert(id, handle);
-        handle
+        if !self.ids.insert(id, handle) {
+            self.slab.remove(handle);
+            return None;
+        }
+        Some(handle)
     }
 
     /// Removes what a job has beyond a plain one.
@@ -515,7 +519,7 @@ mod tests {
     fn jobs(count: u64) -> (Jobs, Vec<JobHandle>) {
         let mut jobs = Jobs::new();
         let tube = TubeHandle::from_index(0).unwrap();
-        let add = |id| jobs.insert(Job::new(JobId(id), tube, Place::NONE));
+        let add = |id| jobs.insert(Job::new(JobId(id), tube, Place::NONE)).unwrap();
         let handles = (1..=count).map(add).collect();
         (jobs, handles)
     }

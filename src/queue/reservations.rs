@@ -125,13 +125,15 @@ impl Queue {
 
     /// True if `delete` finds the job: it exists, and no other client has reserved it.
     #[must_use]
-    #[inline]
+    #[inline(always)]
     pub fn deletable(&self, id: ClientId, job: JobId) -> bool {
-        let is_free = |job| self.jobs[job].state != JobState::Reserved;
-        let found = self.jobs.find(job);
-        found.is_some_and(|job| is_free(job) || self.has_reserved(id, job))
+        let Some(job) = self.jobs.find(job) else {
+            return false;
+        };
+        self.jobs[job].state != JobState::Reserved || self.has_reserved(id, job)
     }
 
+    #[inline(always)]
     fn reserved_by(&self, id: ClientId, job: JobId) -> Option<JobHandle> {
         let found = self.jobs.find(job);
         found.filter(|job| self.has_reserved(id, *job))

@@ -72,11 +72,18 @@ impl Queue {
                 found
             }
             _ => {
-                let watched = client.watched.iter().map(|tube| &tubes[*tube]);
-                let open = watched.filter(|tube| is_open(tube));
-                let found = open.filter_map(Tube::first_ready).min();
+                let mut best: Option<ReadyKey> = None;
+                for tube in &client.watched {
+                    let tube = &tubes[*tube];
+                    if let Some(key) = tube.first_ready()
+                        && best.is_none_or(|best| key < best)
+                        && is_open(tube)
+                    {
+                        best = Some(key);
+                    }
+                }
                 self.visit(client.watched.len() - 1);
-                found
+                best
             }
         }
     }
