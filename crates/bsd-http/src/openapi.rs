@@ -10,6 +10,8 @@ use super::api::{checks, events, policies, schedules};
 use super::route::{Kind, Parameter, Role, Route, Shape};
 use super::routes::ROUTES;
 
+mod trouble;
+
 /// Roles of a server in its cluster.
 pub(super) const STANDINGS: [&str; 5] = ["waiting", "follower", "no leader", "leader", "removed"];
 
@@ -177,6 +179,7 @@ fn schemas() -> Value {
     let counts = ["urgent", "ready", "reserved", "delayed", "buried"];
     let mut all = requests();
     all.extend(tasks());
+    all.extend(trouble::schemas());
     let looks = json!({
         "Health": health,
         "Problem": object(&[

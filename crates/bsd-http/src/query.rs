@@ -69,6 +69,20 @@ pub(super) fn decode(text: &str) -> Result<String, Problem> {
     String::from_utf8(bytes).map_err(|_| bad("names and values are UTF-8"))
 }
 
+/// A name as it stands in an address.
+pub(super) fn encode(name: &str) -> String {
+    let mut text = String::with_capacity(name.len());
+    for byte in name.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                text.push(byte.into());
+            }
+            _ => text.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    text
+}
+
 fn hex(byte: Option<u8>) -> Option<u8> {
     (byte? as char).to_digit(16).map(|digit| digit as u8)
 }

@@ -22,6 +22,7 @@ pub(super) enum Action {
     Metrics,
     Description,
     Server,
+    Trouble,
     Tubes,
     Tube,
     Job,

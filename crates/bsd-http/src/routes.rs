@@ -5,6 +5,7 @@ use hyper::{Method, StatusCode};
 
 use super::api::LIMIT_MAX;
 use super::api::look::LISTED;
+use super::api::trouble::WAIT_MAX_SECONDS_MAX;
 use super::console;
 use super::route::{Action, Parameter, Role, Route, Shape, look, route};
 
@@ -83,6 +84,22 @@ pub(super) const ROUTES: &[Route] = &[
         Shape::Json("Server"),
     )
     .named("server", "The server in numbers"),
+    look(
+        "/api/v1/trouble",
+        Role::Read,
+        Action::Trouble,
+        Shape::Json("Troubles"),
+    )
+    .named(
+        "trouble",
+        "What is wrong now, why, and what to do, the most urgent first: 100 findings at most",
+    )
+    .taking(&[Parameter::number(
+        "wait_max_seconds",
+        "A ready job that was put longer ago has waited too long [900]",
+        0,
+        WAIT_MAX_SECONDS_MAX,
+    )]),
     look(
         "/api/v1/log",
         Role::Read,

@@ -13,7 +13,7 @@ use super::answer::{Answer, Problem, Said, WrongToken, json};
 use super::api::fields::{Fields, check_kind};
 use super::api::{
     checks, clients, drain, events, history, jobs, log, look, policies, schedules, search, standby,
-    tasks,
+    tasks, trouble,
 };
 use super::body::{self, Limit};
 use super::caller::Caller;
@@ -181,6 +181,7 @@ async fn act(
         Action::Metrics => metrics::metrics(state, &head.headers).await,
         Action::Description => Ok(json(StatusCode::OK, &openapi::document())),
         Action::Server => look::server(state).await,
+        Action::Trouble => trouble::trouble(state, &query).await,
         Action::Tubes => look::tubes(doorway, &query).await,
         Action::Tube => look::tube(doorway, captured).await,
         Action::Jobs => look::jobs(doorway, captured, &query).await,

@@ -41,8 +41,8 @@ pub(super) struct Snapshot {
 /// A tube in numbers.
 #[derive(Debug, Clone, Default)]
 pub(super) struct TubeFigures {
-    name_begin: u32,
-    name_len: u32,
+    pub(super) name_begin: u32,
+    pub(super) name_len: u32,
     /// It has vanished, and only its totals are left.
     pub(super) is_gone: bool,
     pub(super) jobs: JobCounts,
@@ -291,6 +291,16 @@ impl Snapshot {
         let mut snapshot = Snapshot::new(figures, now, names.len());
         for name in names {
             snapshot.add(name, TubeFigures::default(), tubes_max);
+        }
+        snapshot
+    }
+
+    /// One with these tubes.
+    #[cfg(test)]
+    pub(super) fn of_tubes(figures: Figures, now: Now, tubes: &[(&str, TubeFigures)]) -> Snapshot {
+        let mut snapshot = Snapshot::new(figures, now, tubes.len());
+        for (name, tube) in tubes {
+            snapshot.add(name, tube.clone(), tubes.len());
         }
         snapshot
     }

@@ -17,6 +17,7 @@
 //! | `register` | what long work is there, how far is it, who may end it? |
 //! | `search` | which jobs match a filter? |
 //! | `tasks` | the same change, of all jobs that a filter matches |
+//! | `trouble` | what is wrong now, why, and what to do? |
 //!
 //! Whatever changes a job goes the way of a client's command, through the door: decided, logged,
 //! applied, durable as the policy says, then answered. A job that a client has reserved is the
@@ -39,6 +40,7 @@ pub(super) mod schedules;
 pub(super) mod search;
 pub(super) mod standby;
 pub(super) mod tasks;
+pub(super) mod trouble;
 
 use hyper::StatusCode;
 

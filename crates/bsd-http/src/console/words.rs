@@ -52,16 +52,7 @@ pub(super) fn rate(value: f64) -> String {
 
 /// A name as it stands in an address.
 pub(super) fn escaped(name: &str) -> String {
-    let mut text = String::with_capacity(name.len());
-    for byte in name.bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
-                text.push(byte.into());
-            }
-            other => text.push_str(&format!("%{other:02X}")),
-        }
-    }
-    text
+    crate::query::encode(name)
 }
 
 #[cfg(test)]

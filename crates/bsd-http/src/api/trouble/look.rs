@@ -1,0 +1,182 @@
+//! What is looked at: the figures of a scrape, what reports say without the engine, and a few
+//! policies.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use super::tubes;
+use crate::answer::Problem;
+use crate::api::checks::{Check, KINDS};
+use crate::api::run;
+use crate::snapshot::Snapshot;
+use crate::{ServerHandles, State, cluster};
+use bsd::door::{Slice, Step, Work};
+use bsd::human::Span;
+use bsd::policy::{DeadLetter, Policy, Rate};
+use bsd::types::{Now, SECOND_NS};
+use bsd_archive::Report;
+use bsd_archive::standby::StandbyReport;
+use bsd_net::{CertificateOf, MemberStanding, Report as ClusterReport};
+
+/// What the policy of a tube holds back.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Hold {
+    pub(crate) max_reserved: Option<u32>,
+    pub(crate) rate: Option<Rate>,
+}
+
+impl Hold {
+    pub(crate) fn of(policy: &Policy) -> Hold {
+        Hold {
+            max_reserved: policy.max_reserved,
+            rate: policy.rate,
+        }
+    }
+}
+
+/// All that findings are made from.
+#[derive(Debug)]
+pub(crate) struct Seen {
+    pub(crate) now: Now,
+    /// How late the loop is, if it is stuck.
+    pub(crate) stuck: Option<Span>,
+    /// `None`: the loop does not answer, or serves no one.
+    pub(crate) snapshot: Option<Arc<Snapshot>>,
+    /// A ready job that was put longer ago has waited too long.
+    pub(crate) wait_max_ns: i64,
+    /// Tubes to which dead letters go.
+    pub(crate) targets: HashSet<String>,
+    /// Of tubes whose jobs wait long.
+    pub(crate) holds: HashMap<String, Hold>,
+    pub(crate) archive: Option<Report>,
+    /// Puts are refused because of the archive.
+    pub(crate) archive_refuses: bool,
+    pub(crate) standby: Option<StandbyReport>,
+    pub(crate) cluster: Option<ClusterReport>,
+    /// Why this member serves no client.
+    pub(crate) unready: Option<String>,
+    pub(crate) leader_http: Option<String>,
+    /// Whom they are shown to, and when they end, seconds since 1970.
+    pub(crate) certificates: [(&'static str, Option<i64>); 2],
+    pub(crate) checks: [Option<Check>; KINDS.len()],
+    /// When each check succeeded last, ns since 1970; 0: it was told of none.
+    pub(crate) succeeded_ns: [u64; KINDS.len()],
+    /// Free bytes, and all bytes, of the disk of the log.
+    pub(crate) disk: Option<(u64, u64)>,
+    pub(crate) descriptors_max: Option<u64>,
+}
+
+impl Seen {
+    /// What is known without the engine.
+    pub(crate) fn outside(state: &State, wait_max_seconds: u64) -> Seen {
+        let handles = &state.handles;
+        let now = handles.clock.now();
+        let late = handles.pulse.beat(now.mono).late;
+        let pulse = &handles.pulse;
+        let membership = cluster::membership(handles);
+        let wait_max = i64::try_from(wait_max_seconds).unwrap_or(i64::MAX);
+        Seen {
+            now,
+            stuck: state.is_stuck().then_some(Span(late.as_secs_f64())),
+            snapshot: None,
+            wait_max_ns: wait_max.saturating_mul(SECOND_NS),
+            targets: HashSet::new(),
+            holds: HashMap::new(),
+            archive: handles.archive(),
+            archive_refuses: handles.is_archive_late(),
+            standby: handles.standby.as_ref().map(|seat| seat.report()),
+            cluster: cluster::report(handles).ok(),
+            unready: cluster::why_not_ready(handles),
+            leader_http: membership.and_then(|it| it.leader_http),
+            certificates: [
+                ("clients", pulse.certificate_end(CertificateOf::Clients)),
+                ("members", pulse.certificate_end(CertificateOf::Members)),
+            ],
+            checks: state.checks.all(),
+            succeeded_ns: state.checks.successes(),
+            disk: disk(handles),
+            descriptors_max: rustix::process::getrlimit(rustix::process::Resource::Nofile).current,
+        }
+    }
+
+    /// Role of this server in its cluster, if it is a member.
+    pub(super) fn membership(&self) -> Option<MemberStanding> {
+        self.cluster.as_ref().map(|report| report.standing)
+    }
+
+    /// Clients that have reserved jobs, or tried to.
+    pub(super) fn workers(&self) -> u64 {
+        let snapshot = self.snapshot.as_ref();
+        snapshot.map_or(0, |snapshot| snapshot.figures.queue.workers)
+    }
+}
+
+/// Free bytes for a user without privileges, and all bytes, of the disk of the log.
+fn disk(handles: &ServerHandles) -> Option<(u64, u64)> {
+    let found = rustix::fs::statvfs(handles.dir.as_ref()?).ok()?;
+    let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
+    Some((bytes(found.f_bavail), bytes(found.f_blocks)))
+}
+
+/// Look at the server. A ready job may have been put this many seconds ago.
+pub(crate) async fn see(state: &State, wait_max_seconds: u64) -> Result<Seen, Problem> {
+    let mut seen = Seen::outside(state, wait_max_seconds);
+    if !state.doorway.is_open() || state.doorway.is_reading_again() {
+        // A standby and a member without a leader serve no one, and say so.
+        return match seen.standby.is_some() || seen.cluster.is_some() {
+            true => Ok(seen),
+            false => Err(Problem::unavailable(state.doorway.why_closed().to_string())),
+        };
+    }
+    let Some(snapshot) = state.snapshots.take(state).await? else {
+        if seen.stuck.is_none() {
+            return Err(Problem::unavailable("the loop does not answer"));
+        }
+        return Ok(seen);
+    };
+    seen.snapshot = Some(snapshot);
+    seen.targets = run(&state.doorway, LookAtTargets::default()).await?.0;
+    let tubes = tubes::waiting_long(&seen);
+    let look = LookAtHolds {
+        tubes,
+        holds: HashMap::new(),
+    };
+    seen.holds = run(&state.doorway, look).await?.holds;
+    Ok(seen)
+}
+
+/// The tubes to which dead letters go. There are so few policies that one step looks at all.
+#[derive(Default)]
+struct LookAtTargets(HashSet<String>);
+
+impl Work for LookAtTargets {
+    fn step(&mut self, slice: &mut Slice<'_>) -> Step {
+        let queue = slice.engine().queue();
+        let targets = queue
+            .policies()
+            .filter_map(|(_, policy)| match &policy.dead_letter {
+                DeadLetter::Tube(to) => Some(to.to_string()),
+                DeadLetter::Bury | DeadLetter::Delete => None,
+            });
+        self.0 = targets.collect();
+        Step::Done
+    }
+}
+
+/// What the policies of some tubes hold back.
+struct LookAtHolds {
+    tubes: Vec<String>,
+    holds: HashMap<String, Hold>,
+}
+
+impl Work for LookAtHolds {
+    fn step(&mut self, slice: &mut Slice<'_>) -> Step {
+        let queue = slice.engine().queue();
+        for tube in self.tubes.drain(..) {
+            if let Some((_, policy)) = queue.policy_of(&tube) {
+                self.holds.insert(tube, Hold::of(policy));
+            }
+        }
+        Step::Done
+    }
+}
