@@ -79,6 +79,7 @@ use self::api::checks::Checks;
 use self::api::events::Streams;
 use self::api::history::Histories;
 use self::api::register::Register;
+use self::api::trouble::Past;
 use self::caller::Tls;
 pub use self::cluster::Desk;
 use self::console::Console;
@@ -279,6 +280,8 @@ struct State {
     histories: Histories,
     streams: Streams,
     checks: Checks,
+    /// Totals of some minutes ago.
+    past: Past,
     console: Console,
 }
 
@@ -348,6 +351,7 @@ impl State {
             histories: Histories::default(),
             streams: Streams::default(),
             checks: Checks::default(),
+            past: Past::default(),
             console: Console::new()?,
         })
     }

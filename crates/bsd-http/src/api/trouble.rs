@@ -1,18 +1,20 @@
 //! What is wrong now, why, and what to do: one list for the API, `bsd-ctl doctor` and the console.
 //!
 //! [`findings`] is a pure function: from what was [`Seen`] to the list. `look` takes what is seen,
-//! and `tubes` judges tubes.
+//! `past` remembers how far the totals were some minutes ago, and `tubes` judges tubes.
 //!
 //! The cost is bounded: the figures of tubes are those of a scrape, no job is looked at, and the list
 //! has at most [`FINDINGS_MAX`] findings. The others are counted.
 
 mod look;
+mod past;
 mod tubes;
 
 use hyper::StatusCode;
 use serde_json::{Value, json};
 
 pub(crate) use self::look::{Seen, see};
+pub(crate) use self::past::Past;
 use super::checks::KINDS;
 use crate::State;
 use crate::answer::{Answer, Problem, json};
@@ -41,6 +43,8 @@ const CLOCKS_APART_NS: u64 = SECOND_NS as u64;
 const NEAR_PERCENT: u64 = 80;
 /// A disk with more room than this is not nearly full, however large it is.
 const ROOM_MIN: u64 = 1 << 30;
+/// So often within the time of [`past::WINDOW_NS`] something has to happen to be told.
+const RISE_MIN: u64 = 10;
 
 /// How urgent a finding is. The most urgent comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -101,11 +105,16 @@ kinds! {
     NoWorkers "no-workers" Warning,
     Paused "paused" Warning,
     WaitsLong "waits-long" Warning,
+    Failures "failures" Warning,
+    SetAside "set-aside" Warning,
+    PutsRefused "puts-refused" Warning,
+    Timeouts "timeouts" Warning,
     Draining "draining" Warning,
     MemoryHigh "memory-high" Warning,
     DiskLow "disk-low" Warning,
     Descriptors "descriptors" Warning,
     SchedulesWait "schedules-wait" Warning,
+    SchedulesMissed "schedules-missed" Warning,
     CertificateEnds "certificate-ends" Warning,
     ArchiveDown "archive-down" Warning,
     StandbyLags "standby-lags" Warning,
@@ -373,6 +382,18 @@ fn of_server(seen: &Seen, all: &mut Vec<Finding>) {
              `bsd-ctl clients` whether clients leave connections open.",
         );
     }
+    let timeouts = seen.rise.timeouts;
+    if timeouts > RISE_MIN {
+        tell(
+            Kind::Timeouts,
+            format!(
+                "{timeouts} reservations ran out of time within {}.",
+                seen.span()
+            ),
+            "Look at the workers: they hang, or take longer than the time to run. Let them touch \
+             long jobs, or put jobs with a longer one.",
+        );
+    }
     of_schedules(seen, all);
 }
 
@@ -388,6 +409,16 @@ fn of_schedules(seen: &Seen, all: &mut Vec<Finding>) {
             format!("{waiting} jobs of schedules are due, and there is no room for them."),
             "Make room: the disk, the memory or the policy of their tube has none. \
              `bsd-ctl schedule list` shows which wait.",
+        ));
+    }
+    let missed = seen.rise.missed;
+    if missed > 0 {
+        all.push(Finding::new(
+            Kind::SchedulesMissed,
+            Subject::Schedules,
+            format!("Times of schedules were missed, or given up, {missed} times within an hour."),
+            "The server was down, or had no room. `bsd-ctl schedule list` shows the schedules; \
+             `bsd-ctl schedule run NAME` puts a job now.",
         ));
     }
 }

@@ -213,6 +213,7 @@ pub(super) async fn remember(state: Arc<State>) {
             Ok(snapshot) => {
                 let syncs = state.handles.pulse.syncs();
                 state.console.history().note(&snapshot, &syncs);
+                state.past.note(&snapshot);
                 sleep(REMEMBER_EVERY).await;
             }
             // The log is being replayed, or the loop is stuck: that is said elsewhere.

@@ -4,6 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use super::past::Rise;
 use super::tubes;
 use crate::answer::Problem;
 use crate::api::checks::{Check, KINDS};
@@ -11,7 +12,7 @@ use crate::api::run;
 use crate::snapshot::Snapshot;
 use crate::{ServerHandles, State, cluster};
 use bsd::door::{Slice, Step, Work};
-use bsd::human::Span;
+use bsd::human::{Age, Span};
 use bsd::policy::{DeadLetter, Policy, Rate};
 use bsd::types::{Now, SECOND_NS};
 use bsd_archive::Report;
@@ -42,6 +43,7 @@ pub(crate) struct Seen {
     pub(crate) stuck: Option<Span>,
     /// `None`: the loop does not answer, or serves no one.
     pub(crate) snapshot: Option<Arc<Snapshot>>,
+    pub(crate) rise: Rise,
     /// A ready job that was put longer ago has waited too long.
     pub(crate) wait_max_ns: i64,
     /// Tubes to which dead letters go.
@@ -79,6 +81,7 @@ impl Seen {
             now,
             stuck: state.is_stuck().then_some(Span(late.as_secs_f64())),
             snapshot: None,
+            rise: Rise::default(),
             wait_max_ns: wait_max.saturating_mul(SECOND_NS),
             targets: HashSet::new(),
             holds: HashMap::new(),
@@ -109,6 +112,11 @@ impl Seen {
         let snapshot = self.snapshot.as_ref();
         snapshot.map_or(0, |snapshot| snapshot.figures.queue.workers)
     }
+
+    /// The time within which totals have risen.
+    pub(super) fn span(&self) -> Age {
+        Age((self.rise.span_ns / SECOND_NS).unsigned_abs())
+    }
 }
 
 /// Free bytes for a user without privileges, and all bytes, of the disk of the log.
@@ -134,6 +142,7 @@ pub(crate) async fn see(state: &State, wait_max_seconds: u64) -> Result<Seen, Pr
         }
         return Ok(seen);
     };
+    seen.rise = state.past.rise(&snapshot);
     seen.snapshot = Some(snapshot);
     seen.targets = run(&state.doorway, LookAtTargets::default()).await?.0;
     let tubes = tubes::waiting_long(&seen);

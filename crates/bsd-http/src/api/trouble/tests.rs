@@ -1,10 +1,12 @@
 use super::look::Hold;
+use super::past::{OfTube, Past};
 use super::*;
 use crate::snapshot::{Snapshot, TubeFigures};
 use crate::tests::closed;
 use bsd::engine::{Engine, Options};
 use bsd::policy::{Per, Rate};
-use bsd::types::JobCounts;
+use bsd::queue::TubeFailures;
+use bsd::types::{JobCounts, Now, Time};
 use std::sync::Arc;
 
 /// What is seen of a server that serves these tubes and has a worker.
@@ -202,4 +204,57 @@ fn a_certificate_and_an_old_check_are_told_in_time() {
     }
     seen.succeeded_ns[0] = seen.now.wall_ns - CHECK_OLD_NS - 1;
     assert_eq!(kinds(&findings(&seen)), [(Kind::CheckOld, Some("backup"))]);
+}
+
+/// Totals of failures of a tube at one time.
+fn failed(at: i64, up_seconds: u64, count: u64) -> Snapshot {
+    let now = Now {
+        mono: Time(at * SECOND_NS),
+        wall_ns: 0,
+    };
+    let engine = Engine::open(&Options::default(), now).unwrap();
+    let mut figures = engine.figures(now);
+    figures.uptime_seconds = up_seconds;
+    let mut failures = TubeFailures::default();
+    failures.by_reason[0] = count;
+    let tube = TubeFigures {
+        failures: Some(Box::new(failures)),
+        ..TubeFigures::default()
+    };
+    Snapshot::of_tubes(figures, now, &[("mail", tube)])
+}
+
+#[test]
+fn a_rise_is_one_of_ten_minutes_or_of_the_time_since_the_start() {
+    let past = Past::default();
+    let rise = |at: i64, count| {
+        let snapshot = failed(at, at as u64, count);
+        let rise = past.rise(&snapshot);
+        past.note(&snapshot);
+        (rise.span_ns / SECOND_NS, rise.of_tube("mail").failures)
+    };
+    assert_eq!(rise(30, 20), (30, 20));
+    for minute in 1..=10 {
+        assert_eq!(
+            rise(30 + minute * 60, 20).0,
+            if minute < 10 { 30 + minute * 60 } else { 600 }
+        );
+    }
+    assert_eq!(rise(690, 25), (600, 5));
+    assert_eq!(rise(6900, 25), (6210, 0));
+    assert_eq!(rise(6960, 7), (6270, 7), "the tube has begun again");
+}
+
+#[test]
+fn a_tube_without_failures_has_risen_by_nothing() {
+    let past = Past::default();
+    let mut snapshot = failed(5, 5, 0);
+    assert_eq!(past.rise(&snapshot).of_tube("other"), OfTube::default());
+    snapshot = failed(6, 6, 11);
+    let mut seen = seen(&[]);
+    seen.rise = past.rise(&snapshot);
+    seen.snapshot = Some(Arc::new(snapshot));
+    let found = findings(&seen);
+    assert_eq!(kinds(&found), [(Kind::Failures, Some("mail"))]);
+    assert!(found.findings[0].why.contains("11 deliveries"), "{found:?}");
 }

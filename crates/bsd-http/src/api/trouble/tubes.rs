@@ -1,6 +1,6 @@
 //! Tubes in which jobs are not done, or fail.
 
-use super::{FINDINGS_MAX, Finding, Kind, Seen, Subject, Troubles};
+use super::{FINDINGS_MAX, Finding, Kind, RISE_MIN, Seen, Subject, Troubles};
 use crate::snapshot::TubeFigures;
 use bsd::human::Age;
 use bsd::types::SECOND_NS;
@@ -21,7 +21,9 @@ fn faults<'a>(
     // Every connection watches `default` at first, workers or not.
     let has_workers = tube.watching > 0 && seen.workers() > 0;
     let waits_long = tube.oldest_ready_ns > seen.wait_max_ns;
+    let rise = seen.rise.of_tube(name);
     let weight = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+    let risen = |kind, count: u64| (count > RISE_MIN).then(|| (kind, weight(count)));
     let of_ready = match (is_target, is_paused, has_workers) {
         (true, ..) => Some(Kind::DeadLetters),
         (_, true, _) => Some(Kind::Paused),
@@ -34,16 +36,22 @@ fn faults<'a>(
             .filter(|_| has_ready)
             .map(|kind| (kind, tube.oldest_ready_ns)),
         (jobs.buried > 0).then(|| (Kind::Buried, weight(jobs.buried))),
+        risen(Kind::Failures, rise.failures),
+        risen(Kind::SetAside, rise.set_aside),
+        risen(Kind::PutsRefused, rise.puts_refused),
     ]
     .into_iter()
     .flatten()
 }
 
 /// Kinds that tubes have.
-const KINDS: [Kind; 5] = [
+const KINDS: [Kind; 8] = [
     Kind::NoWorkers,
     Kind::Paused,
     Kind::WaitsLong,
+    Kind::Failures,
+    Kind::SetAside,
+    Kind::PutsRefused,
     Kind::DeadLetters,
     Kind::Buried,
 ];
@@ -98,7 +106,8 @@ fn finding(seen: &Seen, kind: Kind, (_, name, tube): Suspect<'_>) -> Finding {
         Kind::Paused => paused(name, tube),
         Kind::WaitsLong => waits_long(seen, name, tube),
         Kind::DeadLetters => dead_letters(name, tube),
-        _ => buried(name, tube),
+        Kind::Buried => buried(name, tube),
+        _ => risen(seen, kind, name),
     };
     Finding::new(kind, Subject::Tube(name.to_owned()), why, what_to_do)
 }
@@ -214,4 +223,38 @@ fn buried(name: &str, tube: &TubeFigures) -> (String, String) {
          then `bsd-ctl kick {name} --all` makes them ready."
     );
     (why, what_to_do)
+}
+
+fn risen(seen: &Seen, kind: Kind, name: &str) -> (String, String) {
+    let (rise, span) = (seen.rise.of_tube(name), seen.span());
+    let name = word(name);
+    match kind {
+        Kind::SetAside => (
+            format!(
+                "{} jobs have reached their delivery limit, or have expired, within {span}.",
+                rise.set_aside
+            ),
+            format!(
+                "`bsd-ctl policy show {name}` says where they go, and `bsd-ctl job ID` why. Repair \
+                 the workers, then `bsd-ctl redrive` sends them back."
+            ),
+        ),
+        Kind::PutsRefused => (
+            format!(
+                "Its policy has refused {} puts within {span}.",
+                rise.puts_refused
+            ),
+            format!(
+                "`bsd-ctl policy show {name}` shows `max-jobs` and `max-bytes`. Start more \
+                 workers, or raise the bound."
+            ),
+        ),
+        _ => (
+            format!("{} deliveries have failed within {span}.", rise.failures),
+            format!(
+                "`bsd-ctl jobs {name} --state delayed --bodies` shows jobs that are tried again, \
+                 and `bsd-ctl tail --tube {name}` what happens now. Repair the workers."
+            ),
+        ),
+    }
 }
