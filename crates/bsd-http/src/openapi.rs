@@ -358,6 +358,7 @@ fn requests() -> Map<String, Value> {
     let dry_run = ("dry_run", flag());
     let rate = ("rate", or_null(count()));
     let most = ("most", or_null(count()));
+    let limit = ("limit", or_null(count()));
     let states = list(one_of(LISTED));
     let all = [
         ("Nothing", object(&[])),
@@ -407,7 +408,7 @@ fn requests() -> Map<String, Value> {
             "NewTask",
             open_object(
                 &[("action", one_of(ACTIONS)), ("filter", reference("Filter"))],
-                &[&of_action()[..], &[rate, dry_run, most]].concat(),
+                &[&of_action()[..], &[rate, dry_run, most, limit]].concat(),
             ),
         ),
         (
@@ -482,6 +483,7 @@ fn tasks() -> Map<String, Value> {
         ("dry_run", flag()),
         ("rate", or_null(count())),
         ("most", or_null(count())),
+        ("limit", or_null(count())),
     ];
     let task = open_object(&[&progress[..], &of_task].concat(), &of_action());
     let of_search = [("limit", count()), ("after", or_null(text()))];
@@ -593,7 +595,11 @@ fn log_files() -> Value {
 }
 
 fn tube() -> Value {
-    object(&[
+    object(&tube_fields())
+}
+
+fn tube_fields() -> Vec<(&'static str, Value)> {
+    vec![
         ("name", text()),
         ("exists", flag()),
         ("jobs", reference("Counts")),
@@ -605,7 +611,7 @@ fn tube() -> Value {
         ("pauses", count()),
         ("pause_left_seconds", time()),
         ("oldest_ready_age_seconds", time()),
-    ])
+    ]
 }
 
 /// The values of a policy. In a request numbers may be texts too.

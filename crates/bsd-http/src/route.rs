@@ -23,6 +23,8 @@ pub(super) enum Action {
     Description,
     Server,
     Trouble,
+    Ranking,
+    Why,
     Tubes,
     Tube,
     Job,

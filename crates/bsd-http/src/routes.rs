@@ -3,9 +3,9 @@
 
 use hyper::{Method, StatusCode};
 
-use super::api::LIMIT_MAX;
 use super::api::look::LISTED;
 use super::api::trouble::WAIT_MAX_SECONDS_MAX;
+use super::api::{LIMIT_MAX, ranking};
 use super::console;
 use super::route::{Action, Parameter, Role, Route, Shape, look, route};
 
@@ -137,6 +137,31 @@ pub(super) const ROUTES: &[Route] = &[
         Shape::Json("Tube"),
     )
     .named("tube", "One tube"),
+    look(
+        "/api/v1/tubes/{tube}/why",
+        Role::Read,
+        Action::Why,
+        Shape::Json("TubeWhy"),
+    )
+    .named(
+        "why",
+        "Why the jobs of a tube are not done: what holds them back, and who has the reserved ones",
+    ),
+    look(
+        "/api/v1/ranking",
+        Role::Read,
+        Action::Ranking,
+        Shape::Json("Ranking"),
+    )
+    .named("ranking", "Tubes, those first that have the most of something")
+    .taking(&[
+        Parameter::word("sort", "What they are sorted by [ready]", ranking::SORTS),
+        Parameter::text(
+            "tube",
+            "Only tubes whose names match: * is any text, ? any one character",
+        ),
+        Parameter::number("limit", "The most tubes [100]", 1, ranking::TUBES_MAX),
+    ]),
     look(
         "/api/v1/policies",
         Role::Read,

@@ -12,8 +12,8 @@ use tracing::info;
 use super::answer::{Answer, Problem, Said, WrongToken, json};
 use super::api::fields::{Fields, check_kind};
 use super::api::{
-    checks, clients, drain, events, history, jobs, log, look, policies, schedules, search, standby,
-    tasks, trouble,
+    checks, clients, drain, events, history, jobs, log, look, policies, ranking, schedules, search,
+    standby, tasks, trouble, why,
 };
 use super::body::{self, Limit};
 use super::caller::Caller;
@@ -182,6 +182,8 @@ async fn act(
         Action::Description => Ok(json(StatusCode::OK, &openapi::document())),
         Action::Server => look::server(state).await,
         Action::Trouble => trouble::trouble(state, &query).await,
+        Action::Ranking => ranking::ranking(state, &query).await,
+        Action::Why => why::why(state, captured).await,
         Action::Tubes => look::tubes(doorway, &query).await,
         Action::Tube => look::tube(doorway, captured).await,
         Action::Jobs => look::jobs(doorway, captured, &query).await,

@@ -160,7 +160,17 @@ impl Snapshots {
         Ok(Some(snapshot))
     }
 
-    /// The same, where nothing can be shown without one.
+    /// One that is taken now, for who has to see what was done a moment ago. One at a time.
+    pub(super) async fn renew(&self, state: &State) -> Result<Option<Arc<Snapshot>>, Problem> {
+        let mut last = self.0.lock().await;
+        let Some(snapshot) = survey(state).await? else {
+            return Ok(None);
+        };
+        *last = Some((Instant::now(), snapshot.clone()));
+        Ok(Some(snapshot))
+    }
+
+    /// The same as `take`, where nothing can be shown without one.
     pub(super) async fn demand(&self, state: &State) -> Result<Arc<Snapshot>, Problem> {
         self.take(state).await?.ok_or_else(silent)
     }
@@ -296,7 +306,6 @@ impl Snapshot {
     }
 
     /// One with these tubes.
-    #[cfg(test)]
     pub(super) fn of_tubes(figures: Figures, now: Now, tubes: &[(&str, TubeFigures)]) -> Snapshot {
         let mut snapshot = Snapshot::new(figures, now, tubes.len());
         for (name, tube) in tubes {

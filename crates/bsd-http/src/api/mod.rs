@@ -9,6 +9,7 @@
 //! | `fields` | what stands in the body of a request? |
 //! | `jobs` | what is changed of one job, or of tubes? |
 //! | `policies` | which policies do tubes have, and what have they done? |
+//! | `ranking` | which tubes have the most of something? |
 //! | `schedules` | what is put by itself, and when? |
 //! | `filter` | which jobs are meant? |
 //! | `scan` | which is the next of them? |
@@ -18,6 +19,7 @@
 //! | `search` | which jobs match a filter? |
 //! | `tasks` | the same change, of all jobs that a filter matches |
 //! | `trouble` | what is wrong now, why, and what to do? |
+//! | `why` | why are the jobs of a tube not done? |
 //!
 //! Whatever changes a job goes the way of a client's command, through the door: decided, logged,
 //! applied, durable as the policy says, then answered. A job that a client has reserved is the
@@ -34,6 +36,7 @@ pub(super) mod jobs;
 pub(super) mod log;
 pub(super) mod look;
 pub(super) mod policies;
+pub(super) mod ranking;
 pub(super) mod register;
 mod scan;
 pub(super) mod schedules;
@@ -41,6 +44,7 @@ pub(super) mod search;
 pub(super) mod standby;
 pub(super) mod tasks;
 pub(super) mod trouble;
+pub(super) mod why;
 
 use hyper::StatusCode;
 

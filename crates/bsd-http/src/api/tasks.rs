@@ -47,12 +47,14 @@ struct Plan {
     rate: Option<u64>,
     /// If more jobs are meant none is changed.
     most: Option<u64>,
+    /// No more are meant than these, the first ones.
+    limit: Option<u64>,
 }
 
 impl Plan {
     fn parse(fields: &Fields) -> Result<Plan, Problem> {
         let word = needed("action", fields.text("action")?)?;
-        let mut known = vec!["action", "filter", "dry_run", "rate", "most"];
+        let mut known = vec!["action", "filter", "dry_run", "rate", "most", "limit"];
         known.extend(fields_of(word));
         fields.only(&known)?;
         Ok(Plan {
@@ -61,6 +63,7 @@ impl Plan {
             dry_run: fields.flag("dry_run")?,
             rate: fields.number("rate", 1, RATE_MAX)?,
             most: most(fields)?,
+            limit: fields.number("limit", 1, u64::MAX)?,
         })
     }
 
@@ -93,6 +96,7 @@ impl Plan {
             "dry_run": self.dry_run,
             "rate": self.rate,
             "most": self.most,
+            "limit": self.limit,
         });
         match &self.action {
             JobAction::Delay(seconds) => value["delay"] = json!(seconds),
@@ -153,6 +157,7 @@ pub(crate) fn clear(
         dry_run: fields.flag("dry_run")?,
         rate: None,
         most: most(fields)?,
+        limit: None,
     };
     begin(doorway, tasks, plan, asker)
 }
@@ -183,6 +188,7 @@ pub(crate) fn redrive(
         dry_run: fields.flag("dry_run")?,
         rate: fields.number("rate", 1, RATE_MAX)?,
         most: most(fields)?,
+        limit: None,
     };
     begin(doorway, tasks, plan, asker)
 }
@@ -272,7 +278,11 @@ impl Drive {
                 self.scan = Some(scan);
                 return Step::NotBefore(until);
             }
-            match scan.look(slice) {
+            let looked = match self.has_counted_enough() {
+                true => Looked::End,
+                false => scan.look(slice),
+            };
+            match looked {
                 Looked::Passed => {}
                 Looked::Match(id) => {
                     let before = self.changed;
@@ -318,6 +328,12 @@ impl Drive {
     /// There is something to change.
     fn may_act(&self) -> bool {
         !self.plan.dry_run && self.matched > 0
+    }
+
+    /// As many are counted as may be meant.
+    fn has_counted_enough(&self) -> bool {
+        let limit = self.plan.limit.filter(|_| self.begun.is_none());
+        limit.is_some_and(|limit| self.matched >= limit)
     }
 
     /// As many were changed as were counted.

@@ -6,15 +6,15 @@
 //! The cost is bounded: the figures of tubes are those of a scrape, no job is looked at, and the list
 //! has at most [`FINDINGS_MAX`] findings. The others are counted.
 
-mod look;
+pub(crate) mod look;
 mod past;
 mod tubes;
 
 use hyper::StatusCode;
 use serde_json::{Value, json};
 
-pub(crate) use self::look::{Seen, see};
-pub(crate) use self::past::Past;
+pub(crate) use self::look::{Hold, Seen, see, targets};
+pub(crate) use self::past::{OfTube, Past};
 use super::checks::KINDS;
 use crate::State;
 use crate::answer::{Answer, Problem, json};
@@ -218,7 +218,7 @@ impl Finding {
         self.kind.severity()
     }
 
-    fn value(&self) -> Value {
+    pub(crate) fn value(&self) -> Value {
         json!({
             "kind": self.kind.word(),
             "severity": self.severity().word(),

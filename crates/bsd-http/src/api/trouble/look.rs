@@ -14,6 +14,7 @@ use crate::{ServerHandles, State, cluster};
 use bsd::door::{Slice, Step, Work};
 use bsd::human::{Age, Span};
 use bsd::policy::{DeadLetter, Policy, Rate};
+use bsd::queue::Queue;
 use bsd::types::{Now, SECOND_NS};
 use bsd_archive::Report;
 use bsd_archive::standby::StandbyReport;
@@ -102,13 +103,25 @@ impl Seen {
         }
     }
 
+    async fn look_at(&mut self, state: &State, snapshot: Arc<Snapshot>) -> Result<(), Problem> {
+        self.rise = state.past.rise(&snapshot);
+        self.snapshot = Some(snapshot);
+        self.targets = run(&state.doorway, LookAtTargets::default()).await?.0;
+        let look = LookAtHolds {
+            tubes: tubes::waiting_long(self),
+            holds: HashMap::new(),
+        };
+        self.holds = run(&state.doorway, look).await?.holds;
+        Ok(())
+    }
+
     /// Role of this server in its cluster, if it is a member.
     pub(super) fn membership(&self) -> Option<MemberStanding> {
         self.cluster.as_ref().map(|report| report.standing)
     }
 
     /// Clients that have reserved jobs, or tried to.
-    pub(super) fn workers(&self) -> u64 {
+    pub(crate) fn workers(&self) -> u64 {
         let snapshot = self.snapshot.as_ref();
         snapshot.map_or(0, |snapshot| snapshot.figures.queue.workers)
     }
@@ -126,9 +139,9 @@ fn disk(handles: &ServerHandles) -> Option<(u64, u64)> {
     Some((bytes(found.f_bavail), bytes(found.f_blocks)))
 }
 
-/// Look at the server. A ready job may have been put this many seconds ago.
+/// Look at the server as it is now. A ready job may have been put this many seconds ago.
 pub(crate) async fn see(state: &State, wait_max_seconds: u64) -> Result<Seen, Problem> {
-    let mut seen = Seen::outside(state, wait_max_seconds);
+    let seen = Seen::outside(state, wait_max_seconds);
     if !state.doorway.is_open() || state.doorway.is_reading_again() {
         // A standby and a member without a leader serve no one, and say so.
         return match seen.standby.is_some() || seen.cluster.is_some() {
@@ -136,38 +149,42 @@ pub(crate) async fn see(state: &State, wait_max_seconds: u64) -> Result<Seen, Pr
             false => Err(Problem::unavailable(state.doorway.why_closed().to_string())),
         };
     }
-    let Some(snapshot) = state.snapshots.take(state).await? else {
+    let Some(snapshot) = state.snapshots.renew(state).await? else {
         if seen.stuck.is_none() {
             return Err(Problem::unavailable("the loop does not answer"));
         }
         return Ok(seen);
     };
-    seen.rise = state.past.rise(&snapshot);
-    seen.snapshot = Some(snapshot);
-    seen.targets = run(&state.doorway, LookAtTargets::default()).await?.0;
-    let tubes = tubes::waiting_long(&seen);
-    let look = LookAtHolds {
-        tubes,
-        holds: HashMap::new(),
-    };
-    seen.holds = run(&state.doorway, look).await?.holds;
+    see_in(state, snapshot, wait_max_seconds).await
+}
+
+/// The same, of a snapshot that was taken before.
+pub(crate) async fn see_in(
+    state: &State,
+    snapshot: Arc<Snapshot>,
+    wait_max_seconds: u64,
+) -> Result<Seen, Problem> {
+    let mut seen = Seen::outside(state, wait_max_seconds);
+    seen.look_at(state, snapshot).await?;
     Ok(seen)
 }
 
 /// The tubes to which dead letters go. There are so few policies that one step looks at all.
+pub(crate) fn targets(queue: &Queue) -> HashSet<String> {
+    let targets = queue.policies();
+    let targets = targets.filter_map(|(_, policy)| match &policy.dead_letter {
+        DeadLetter::Tube(to) => Some(to.to_string()),
+        DeadLetter::Bury | DeadLetter::Delete => None,
+    });
+    targets.collect()
+}
+
 #[derive(Default)]
 struct LookAtTargets(HashSet<String>);
 
 impl Work for LookAtTargets {
     fn step(&mut self, slice: &mut Slice<'_>) -> Step {
-        let queue = slice.engine().queue();
-        let targets = queue
-            .policies()
-            .filter_map(|(_, policy)| match &policy.dead_letter {
-                DeadLetter::Tube(to) => Some(to.to_string()),
-                DeadLetter::Bury | DeadLetter::Delete => None,
-            });
-        self.0 = targets.collect();
+        self.0 = targets(slice.engine().queue());
         Step::Done
     }
 }

@@ -1,0 +1,222 @@
+//! `GET /api/v1/tubes/{tube}/why`: why the jobs of a tube are not done. Its figures, what its policy
+//! holds back, who watches it, and who has its reserved jobs.
+//!
+//! All clients are looked at, a slice at a time, and of reserved jobs [`RESERVED_MAX`] at most.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use hyper::StatusCode;
+use serde_json::{Value, json};
+
+use super::look::tube_value;
+use super::trouble::{Hold, Seen, WAIT_MAX_SECONDS, findings, targets};
+use super::{not_found, run, tube_name};
+use crate::State;
+use crate::answer::{Answer, Problem, json};
+use crate::exposition::seconds;
+use crate::snapshot::{LOOK_AFTER, Snapshot, TubeFigures};
+use bsd::door::{Slice, Step, Work};
+use bsd::engine::Figures;
+use bsd::queue::Queue;
+use bsd::types::{ClientId, JobId, Now, Time};
+
+/// Reserved jobs that are looked at, those of other tubes too.
+const RESERVED_MAX: usize = 100_000;
+/// Clients that are told of one by one, of each kind.
+pub(crate) const CLIENTS_MAX: usize = 20;
+
+/// `GET /api/v1/tubes/{tube}/why`
+pub(crate) async fn why(state: &State, tube: String) -> Result<Answer, Problem> {
+    let look = Look::new(tube_name(tube)?);
+    let look = run(&state.doorway, look).await?;
+    let Some((tube, figures, now)) = look.found else {
+        return Err(not_found("there is no such tube"));
+    };
+    let snapshot = Snapshot::of_tubes(figures, now, &[(&*look.name, tube.clone())]);
+    let mut seen = Seen::outside(state, WAIT_MAX_SECONDS);
+    seen.rise = state.past.rise(&snapshot);
+    seen.targets = look.targets;
+    seen.snapshot = Some(Arc::new(snapshot));
+    let hold = look.hold.as_ref().map(|(_, hold)| *hold);
+    seen.holds
+        .extend(hold.map(|hold| (look.name.clone(), hold)));
+    let troubles = findings(&seen);
+    let of_tube = |it: &&super::trouble::Finding| it.subject.word() == "tube";
+    let found = troubles.findings.iter().filter(of_tube);
+    let policy = look.hold.as_ref().map(|(set_for, hold)| {
+        json!({
+            "set_for": set_for,
+            "max_reserved": hold.max_reserved,
+            "rate": hold.rate.map(|rate| rate.to_string()),
+        })
+    });
+    let value = json!({
+        "tube": tube_value(&look.name, &tube),
+        "takes_dead_letters": seen.targets.contains(&look.name),
+        "policy": policy,
+        "workers": seen.workers(),
+        "watchers": look.watchers,
+        "holders": look.holders.iter().map(|it| it.value(now)).collect::<Vec<_>>(),
+        "holders_left_out": look.holders_left_out,
+        "reserved_left_out": tube.jobs.reserved.saturating_sub(look.reserved),
+        "findings": found.map(|it| it.value()).collect::<Vec<_>>(),
+        "follows": troubles.follows.is_some(),
+        "leader": troubles.follows.flatten(),
+    });
+    Ok(json(StatusCode::OK, &value))
+}
+
+/// A client that has reserved jobs of the tube.
+struct Holder {
+    client: ClientId,
+    address: Option<String>,
+    name: Option<String>,
+    jobs: u64,
+    /// The job that it has had for longest.
+    first: JobId,
+    /// When it reserved that, or touched it last, and when its time is up.
+    since: Time,
+    deadline: Time,
+}
+
+impl Holder {
+    fn value(&self, now: Now) -> Value {
+        json!({
+            "client": self.client.0,
+            "address": self.address,
+            "name": self.name,
+            "jobs": self.jobs,
+            "first_job": self.first.0,
+            "held_seconds": seconds(now.mono.since(self.since).max(0)),
+            "time_left_seconds": seconds(self.deadline.since(now.mono).max(0)),
+        })
+    }
+}
+
+struct Look {
+    name: String,
+    found: Option<(TubeFigures, Figures, Now)>,
+    targets: HashSet<String>,
+    /// The name or pattern under which the policy was set.
+    hold: Option<(String, Hold)>,
+    /// The next client.
+    next: u32,
+    looked_at: usize,
+    watchers: Vec<Value>,
+    holders: Vec<Holder>,
+    holders_left_out: u64,
+    /// Reserved jobs of the tube that were found.
+    reserved: u64,
+}
+
+impl Look {
+    fn new(name: String) -> Look {
+        Look {
+            name,
+            found: None,
+            targets: HashSet::new(),
+            hold: None,
+            next: 0,
+            looked_at: 0,
+            watchers: Vec::new(),
+            holders: Vec::new(),
+            holders_left_out: 0,
+            reserved: 0,
+        }
+    }
+
+    /// The figures are of the moment when the look begins.
+    fn begin(&mut self, slice: &Slice<'_>) -> bool {
+        let (engine, now) = (slice.engine(), slice.now());
+        let queue = engine.queue();
+        let found = TubeFigures::of(queue, &self.name, now.mono).filter(|tube| !tube.is_gone);
+        self.found = found.map(|tube| (tube, engine.figures(now), now));
+        self.targets = targets(queue);
+        let policy = queue.policy_of(&self.name);
+        self.hold = policy.map(|(set_for, policy)| (set_for.to_owned(), Hold::of(policy)));
+        self.found.is_some()
+    }
+
+    fn look_at(&mut self, id: ClientId, slice: &Slice<'_>) {
+        let queue = slice.engine().queue();
+        let (Some(view), Some(link)) = (queue.client_view(id), slice.link(id)) else {
+            return;
+        };
+        let address = || link.peer.map(|peer| peer.to_string());
+        let name = || link.name.as_deref().map(str::to_owned);
+        if self.watchers.len() < CLIENTS_MAX && queue.watches(id, &self.name) {
+            self.watchers.push(json!({
+                "client": id.0,
+                "address": address(),
+                "name": name(),
+                "waits": view.is_waiting,
+                "worker": view.is_worker,
+            }));
+        }
+        let Some(holder) = self.held_by(id, queue) else {
+            return;
+        };
+        self.holders.push(Holder {
+            address: address(),
+            name: name(),
+            ..holder
+        });
+        if self.holders.len() > CLIENTS_MAX {
+            self.holders.sort_by_key(|holder| holder.since);
+            self.holders.pop();
+            self.holders_left_out += 1;
+        }
+    }
+
+    /// What a client has reserved of the tube.
+    fn held_by(&mut self, id: ClientId, queue: &Queue) -> Option<Holder> {
+        let first = queue.client_view(id)?.first_reserved;
+        let marks = std::iter::successors(first, |mark| queue.reserved_behind(id, *mark));
+        let mut found: Option<Holder> = None;
+        for mark in marks.take(RESERVED_MAX.saturating_sub(self.looked_at)) {
+            self.looked_at += 1;
+            let Some(job) = queue.job(mark.id).filter(|job| job.tube == self.name) else {
+                continue;
+            };
+            self.reserved += 1;
+            let deadline = job.deadline.unwrap_or_default();
+            let since = Time(deadline.0.saturating_sub(Time(0).plus_seconds(job.ttr).0));
+            let holder = found.get_or_insert(Holder {
+                client: id,
+                address: None,
+                name: None,
+                jobs: 0,
+                first: job.id,
+                since,
+                deadline,
+            });
+            holder.jobs += 1;
+            if since < holder.since {
+                (holder.first, holder.since, holder.deadline) = (job.id, since, deadline);
+            }
+        }
+        found
+    }
+}
+
+impl Work for Look {
+    fn step(&mut self, slice: &mut Slice<'_>) -> Step {
+        if self.found.is_none() && !self.begin(slice) {
+            return Step::Done;
+        }
+        for looks in 1.. {
+            if self.next >= slice.engine().queue().clients_bound() {
+                self.holders.sort_by_key(|holder| holder.since);
+                return Step::Done;
+            }
+            let id = ClientId(self.next);
+            self.next += 1;
+            self.look_at(id, slice);
+            if looks % LOOK_AFTER == 0 && slice.is_over() {
+                break;
+            }
+        }
+        Step::More
+    }
+}
