@@ -106,7 +106,11 @@ impl Seen {
     async fn look_at(&mut self, state: &State, snapshot: Arc<Snapshot>) -> Result<(), Problem> {
         self.rise = state.past.rise(&snapshot);
         self.snapshot = Some(snapshot);
-        self.targets = run(&state.doorway, LookAtTargets::default()).await?.0;
+        let look = run(&state.doorway, LookAtPolicies::default()).await?;
+        self.targets = look.targets;
+        if !look.hold_back {
+            return Ok(());
+        }
         let look = LookAtHolds {
             tubes: tubes::waiting_long(self),
             holds: HashMap::new(),
@@ -179,12 +183,21 @@ pub(crate) fn targets(queue: &Queue) -> HashSet<String> {
     targets.collect()
 }
 
+/// What policies there are.
 #[derive(Default)]
-struct LookAtTargets(HashSet<String>);
+struct LookAtPolicies {
+    targets: HashSet<String>,
+    /// One of them holds jobs back.
+    hold_back: bool,
+}
 
-impl Work for LookAtTargets {
+impl Work for LookAtPolicies {
     fn step(&mut self, slice: &mut Slice<'_>) -> Step {
-        self.0 = targets(slice.engine().queue());
+        let queue = slice.engine().queue();
+        self.targets = targets(queue);
+        let mut policies = queue.policies();
+        self.hold_back =
+            policies.any(|(_, policy)| policy.max_reserved.is_some() || policy.rate.is_some());
         Step::Done
     }
 }

@@ -119,7 +119,7 @@ fn a_policy_that_holds_jobs_back_is_named() {
     hold.max_reserved = Some(4);
     seen.holds.insert("mail".to_owned(), hold);
     assert!(
-        why(&seen).contains("allows 4 reserved jobs"),
+        why(&seen).contains("lets 4 jobs be reserved"),
         "{}",
         why(&seen)
     );

@@ -71,9 +71,14 @@ fn suspects(seen: &Seen) -> [(Vec<Suspect<'_>>, u64); KINDS.len()] {
         }
     }
     found.map(|mut found| {
-        found.sort_unstable_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(b.1)));
+        let by_weight = |a: &Suspect<'_>, b: &Suspect<'_>| (b.0, a.1).cmp(&(a.0, b.1));
         let more = found.len().saturating_sub(FINDINGS_MAX);
-        found.truncate(FINDINGS_MAX);
+        if more > 0 {
+            // The first ones need not be in order with the others.
+            found.select_nth_unstable_by(FINDINGS_MAX, by_weight);
+            found.truncate(FINDINGS_MAX);
+        }
+        found.sort_unstable_by(by_weight);
         (found, more as u64)
     })
 }
@@ -170,8 +175,12 @@ fn waits_long(seen: &Seen, name: &str, tube: &TubeFigures) -> (String, String) {
         .max_reserved
         .filter(|most| reserved >= u64::from(*most));
     if let Some(most) = most {
+        let most = match most {
+            1 => "1 job".to_owned(),
+            _ => format!("{most} jobs"),
+        };
         return (
-            format!("{why} Its policy allows {most} reserved jobs, and {reserved} are reserved."),
+            format!("{why} Its policy lets {most} be reserved at a time, and {reserved} are."),
             format!(
                 "`bsd-ctl why {word}` shows who has the reserved jobs. A higher `max-reserved` in \
                  the policy lets more workers work."
