@@ -5,6 +5,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use crate::api::{Api, ApiArgs, escaped};
+use crate::why::age;
 use crate::{Context, EXIT_OK, Failure, names};
 
 const AFTER_HELP: &str = concat!(
@@ -72,8 +73,8 @@ fn show(one: &One, context: &mut Context<'_>) -> Result<u8, Failure> {
     let text = |value: &Value| names::shown(value.as_str().unwrap_or("-"));
     let watches: Vec<String> = list(&client, "watches").iter().map(text).collect();
     let jobs = list(&client, "reserved").iter().map(|job| {
-        let left = job["time_left_seconds"].as_f64().unwrap_or(0.0);
-        format!("{} of {} ({left:.0} s left)", job["id"], text(&job["tube"]))
+        let left = age(&job["time_left_seconds"]);
+        format!("{} of {} ({left} left)", job["id"], text(&job["tube"]))
     });
     let jobs: Vec<String> = jobs.collect();
     for (label, value) in [

@@ -26,6 +26,7 @@ mod clear;
 mod client;
 mod cluster;
 mod confirm;
+mod doctor;
 mod drain;
 mod job;
 mod json;
@@ -46,6 +47,7 @@ mod tail;
 mod tls;
 mod top;
 mod tubes;
+mod why;
 
 use std::fmt;
 use std::io::{self, Write};
@@ -73,6 +75,7 @@ const AFTER_HELP: &str = concat!(
 Jobs are looked at where they are: only bury and release reserve one, and say so.
 
 Examples:
+  bsd-ctl why mail
   bsd-ctl stats
   bsd-ctl -a 127.0.0.1:11300 tubes --sort buried
   bsd-ctl put mail 'to: ann'
@@ -131,6 +134,10 @@ fn parse_timeout(text: &str) -> Result<Duration, UsageError> {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Say what is wrong now, why, and what to do
+    Doctor(doctor::DoctorArgs),
+    /// Say why the jobs of a tube are not done
+    Why(why::WhyArgs),
     /// Show the server's counters
     Stats(stats::StatsArgs),
     /// Show all tubes, or those of a pattern, a line each
@@ -139,6 +146,10 @@ enum Command {
     Tube(tubes::TubeArgs),
     /// Show one job: its state, its counters and its body
     Job(job::JobArgs),
+    /// Show which client has reserved a job
+    Holder(why::HolderArgs),
+    /// Take a job from the client that has reserved it
+    Free(why::FreeArgs),
     /// Show the job of a tube that is next, without reserving it
     Peek(job::PeekArgs),
     /// Put a job into a tube, or a job for each line of the standard input
@@ -147,9 +158,9 @@ enum Command {
     Kick(change::KickArgs),
     /// Make jobs ready that are buried or delayed
     KickJob(change::KickJobArgs),
-    /// Delete jobs
+    /// Delete jobs, by their ids or by what they are
     Delete(change::DeleteArgs),
-    /// Reserve a job and bury it
+    /// Reserve a job and bury it, or bury those of a tube
     Bury(change::BuryArgs),
     /// Reserve a job and release it, ready or delayed, with another priority
     Release(change::ReleaseArgs),
@@ -281,10 +292,14 @@ fn main() -> ExitCode {
 
 fn run(command: &Command, context: &mut Context<'_>) -> Result<u8, Failure> {
     match command {
+        Command::Doctor(args) => doctor::run(args, context),
+        Command::Why(args) => why::run(args, context),
         Command::Stats(args) => stats::run(args, context),
         Command::Tubes(args) => tubes::run(args, context),
         Command::Tube(args) => tubes::run_one(args, context),
         Command::Job(args) => job::run(args, context),
+        Command::Holder(args) => why::run_holder(args, context),
+        Command::Free(args) => why::run_free(args, context),
         Command::Peek(args) => job::run_peek(args, context),
         Command::Put(args) => put::run(args, context),
         Command::Kick(args) => change::run_kick(args, context),
