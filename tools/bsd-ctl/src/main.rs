@@ -28,6 +28,7 @@ mod cluster;
 mod confirm;
 mod doctor;
 mod drain;
+mod history;
 mod job;
 mod json;
 mod listing;
@@ -146,6 +147,8 @@ enum Command {
     Tube(tubes::TubeArgs),
     /// Show one job: its state, its counters and its body
     Job(job::JobArgs),
+    /// Show what has happened to a job
+    History(history::HistoryArgs),
     /// Show which client has reserved a job
     Holder(why::HolderArgs),
     /// Take a job from the client that has reserved it
@@ -298,6 +301,7 @@ fn run(command: &Command, context: &mut Context<'_>) -> Result<u8, Failure> {
         Command::Tubes(args) => tubes::run(args, context),
         Command::Tube(args) => tubes::run_one(args, context),
         Command::Job(args) => job::run(args, context),
+        Command::History(args) => history::run(args, context),
         Command::Holder(args) => why::run_holder(args, context),
         Command::Free(args) => why::run_free(args, context),
         Command::Peek(args) => job::run_peek(args, context),
