@@ -4,10 +4,13 @@
 use bsd_tools::client::{Client, Reply};
 use bsd_tools::human::count;
 use clap::Args;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::api::ApiArgs;
 use crate::confirm::confirm;
+use crate::job::State;
+use crate::many::{Change, How};
+use crate::pick::{Pick, Reason};
 use crate::put::parse_seconds;
 use crate::{Context, EXIT_NOT_DONE, EXIT_OK, Failure, complain, job, names};
 
@@ -16,9 +19,14 @@ const KICK_HELP: &str = concat!(
 The protocol chooses: if jobs of the tube are buried, buried ones are kicked and no others; if none
 are, delayed ones. --all kicks as many as there are of these now.
 
+With one of the flags that say which jobs, or --rate, --limit or --detach, the server's API is asked,
+which beanstalkd does not have: it counts the buried and delayed jobs, asks before it kicks more than
+one, and kicks them between the commands of clients.
+
 Examples:
   bsd-ctl kick mail 10
   bsd-ctl kick mail --all
+  bsd-ctl kick mail --all --state buried --rate 100 --detach --yes
 
 ",
     exit_codes!()
@@ -36,9 +44,72 @@ pub(crate) struct KickArgs {
     /// All of them
     #[arg(long)]
     all: bool,
+    #[command(flatten)]
+    which: Which,
+    #[command(flatten)]
+    how: How,
+}
+
+/// Which jobs of a tube are meant.
+#[derive(Args)]
+struct Which {
+    /// Only jobs in this state; may be given several times
+    #[arg(long = "state", value_name = "STATE", value_enum)]
+    states: Vec<State>,
+    /// Only jobs that failed for this reason last
+    #[arg(long, value_enum)]
+    reason: Option<Reason>,
+    #[command(flatten)]
+    pick: Pick,
+}
+
+impl Which {
+    /// Nothing is said.
+    fn is_all(&self) -> bool {
+        self.states.is_empty() && self.reason.is_none() && self.pick.is_all()
+    }
+
+    /// The jobs of a tube, or of those of a pattern.
+    fn filter(&self, tube: &str) -> Value {
+        let mut filter = json!({"tube": tube});
+        if !self.states.is_empty() {
+            filter["states"] = State::words(&self.states);
+        }
+        if let Some(reason) = self.reason {
+            filter["reason"] = reason.word().into();
+        }
+        self.pick.add_to(&mut filter);
+        filter
+    }
+
+    /// Do something to these jobs over the API.
+    fn change(
+        &self,
+        (action, verb, done): (&str, &'static str, &'static str),
+        tube: &str,
+        how: &How,
+        context: &mut Context<'_>,
+    ) -> Result<u8, Failure> {
+        let change = Change {
+            body: json!({"action": action, "filter": self.filter(tube)}),
+            verb,
+            done,
+            about: format!("of {tube}"),
+        };
+        change.run(how, context)
+    }
 }
 
 pub(crate) fn run_kick(args: &KickArgs, context: &mut Context<'_>) -> Result<u8, Failure> {
+    if !args.which.is_all() || args.how.needs_api() {
+        if args.count.is_some() {
+            return Err(Failure::Usage(
+                "with these flags give --all in place of a number, and --limit N".to_owned(),
+            ));
+        }
+        let words = ("kick", "kick", "kicked");
+        return args.which.change(words, &args.tube, &args.how, context);
+    }
     let mut client = context.connect()?;
     let tube = &args.tube;
     let found = client.tube(tube)?.ok_or_else(|| names::no_tube(tube))?;
@@ -100,9 +171,14 @@ const DELETE_HELP: &str = concat!(
 Asks before it deletes more than one job. A job that a client has reserved is not deleted: only that
 client may.
 
+With --tube the server's API is asked, which beanstalkd does not have: it counts the jobs of the tube
+that are meant, and deletes them between the commands of clients. Ctrl-C ends it. In a PATTERN, *
+stands for any characters and ? for one; put it in quotes.
+
 Examples:
   bsd-ctl delete 1
   bsd-ctl delete --yes 2 3
+  bsd-ctl delete --tube mail --contains one --yes
 
 ",
     exit_codes!()
@@ -112,16 +188,39 @@ Examples:
 #[command(after_help = DELETE_HELP)]
 pub(crate) struct DeleteArgs {
     /// The jobs
-    #[arg(required = true)]
+    #[arg(required_unless_present = "tube", conflicts_with = "tube")]
     ids: Vec<u64>,
-    /// Do not ask
-    #[arg(short, long)]
-    yes: bool,
+    /// All jobs of this tube, or of those whose whole name is like this, that the other flags mean
+    #[arg(long, value_name = "TUBE|PATTERN", value_parser = names::parse_pattern)]
+    tube: Option<String>,
+    #[command(flatten)]
+    which: Which,
+    #[command(flatten)]
+    how: How,
+}
+
+/// Flags that say which jobs of a tube are meant are for a tube.
+fn check_of_tube(which: &Which, how: &How) -> Result<(), Failure> {
+    match which.is_all() && !how.needs_api() {
+        true => Ok(()),
+        false => Err(Failure::Usage(
+            "these flags are for the jobs of a tube: name it with --tube".to_owned(),
+        )),
+    }
 }
 
 pub(crate) fn run_delete(args: &DeleteArgs, context: &mut Context<'_>) -> Result<u8, Failure> {
+    if let Some(tube) = &args.tube {
+        let words = ("delete", "delete", "deleted");
+        return args.which.change(words, tube, &args.how, context);
+    }
+    check_of_tube(&args.which, &args.how)?;
     let jobs = args.ids.len() as u64;
-    confirm(&format!("delete {}", count(jobs, "job")), jobs, args.yes)?;
+    confirm(
+        &format!("delete {}", count(jobs, "job")),
+        jobs,
+        args.how.yes,
+    )?;
     let each = Each {
         command: "delete",
         done: "DELETED",
@@ -177,9 +276,13 @@ The protocol lets only a client bury a job that has reserved it. So this reserve
 (reserve-job, beanstalkd 1.12 or later): its count of reserves grows by one. A job that another
 client has reserved cannot be buried. If the connection breaks in between, the job is ready.
 
+With --tube the server's API is asked, which beanstalkd does not have: it buries the ready and
+delayed jobs of the tube that are meant, and reserves none.
+
 Examples:
   bsd-ctl bury 1
   bsd-ctl bury 2 --pri 10
+  bsd-ctl bury --tube mail --contains two --yes
 
 ",
     exit_codes!()
@@ -189,14 +292,27 @@ Examples:
 #[command(after_help = BURY_HELP)]
 pub(crate) struct BuryArgs {
     /// The job
-    id: u64,
+    #[arg(required_unless_present = "tube", conflicts_with = "tube")]
+    id: Option<u64>,
     /// Its new priority [default: the one that it has]
-    #[arg(long)]
+    #[arg(long, conflicts_with = "tube")]
     pri: Option<u32>,
+    /// All jobs of this tube, or of those whose whole name is like this, that the other flags mean
+    #[arg(long, value_name = "TUBE|PATTERN", value_parser = names::parse_pattern)]
+    tube: Option<String>,
+    #[command(flatten)]
+    which: Which,
+    #[command(flatten)]
+    how: How,
 }
 
 pub(crate) fn run_bury(args: &BuryArgs, context: &mut Context<'_>) -> Result<u8, Failure> {
-    let id = args.id;
+    if let Some(tube) = &args.tube {
+        let words = ("bury", "bury", "buried");
+        return args.which.change(words, tube, &args.how, context);
+    }
+    check_of_tube(&args.which, &args.how)?;
+    let id = args.id.unwrap_or_default();
     let give_back = |pri| format!("bury {id} {pri}");
     take_and_give_back(id, args.pri, give_back, "BURIED", context)?;
     context.tell(

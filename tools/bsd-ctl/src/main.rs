@@ -38,6 +38,7 @@ mod many;
 mod names;
 mod note;
 mod pause;
+mod pick;
 mod policy;
 mod promote;
 mod put;

@@ -13,6 +13,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use crate::api::{Api, ApiArgs};
 use crate::confirm::confirm;
 use crate::job::State;
+use crate::pick::Pick;
 use crate::table::Table;
 use crate::{Context, EXIT_OK, Failure, names, note};
 
@@ -29,6 +30,7 @@ stands for any characters and ? for one; put it in quotes.
 Examples:
   bsd-ctl move mail post --yes
   bsd-ctl move 'mail*' post --state buried --kick --rate 100 --yes
+  bsd-ctl move mail post --limit 10000 --contains o --yes
 
 ",
     exit_codes!()
@@ -50,20 +52,35 @@ pub(crate) struct MoveArgs {
     #[arg(long)]
     kick: bool,
     #[command(flatten)]
+    pick: Pick,
+    #[command(flatten)]
     how: How,
 }
 
 /// How many jobs are changed.
 #[derive(Args)]
-struct How {
+pub(crate) struct How {
     /// Most jobs a second
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     rate: Option<u64>,
+    /// Most jobs in all: the first ones
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    limit: Option<u64>,
+    /// Leave it to the server, and say how to look after it: it goes on when the terminal is closed
+    #[arg(long)]
+    detach: bool,
     /// Do not ask
     #[arg(short, long)]
-    yes: bool,
+    pub(crate) yes: bool,
     #[command(flatten)]
     api: ApiArgs,
+}
+
+impl How {
+    /// Something is said that only the API can do.
+    pub(crate) fn needs_api(&self) -> bool {
+        self.rate.is_some() || self.limit.is_some() || self.detach
+    }
 }
 
 pub(crate) fn run_move(args: &MoveArgs, context: &mut Context<'_>) -> Result<u8, Failure> {
@@ -71,6 +88,7 @@ pub(crate) fn run_move(args: &MoveArgs, context: &mut Context<'_>) -> Result<u8,
     if !args.states.is_empty() {
         filter["states"] = State::words(&args.states);
     }
+    args.pick.add_to(&mut filter);
     let change = Change {
         body: json!({"action": "move", "to": args.to, "kick": args.kick, "filter": filter}),
         verb: "move",
@@ -90,6 +108,7 @@ Ctrl-C ends it; what was done stays.
 Examples:
   bsd-ctl redrive mail --yes
   bsd-ctl redrive mail --to post --rate 50 --yes
+  bsd-ctl redrive mail --rate 100 --detach --yes
 
 ",
     exit_codes!()
@@ -128,20 +147,23 @@ pub(crate) fn run_redrive(args: &RedriveArgs, context: &mut Context<'_>) -> Resu
 }
 
 /// A change of many jobs.
-struct Change {
+pub(crate) struct Change {
     /// As the API has it, but for the rate.
-    body: Value,
-    verb: &'static str,
-    done: &'static str,
-    about: String,
+    pub(crate) body: Value,
+    pub(crate) verb: &'static str,
+    pub(crate) done: &'static str,
+    pub(crate) about: String,
 }
 
 impl Change {
-    fn run(&self, how: &How, context: &mut Context<'_>) -> Result<u8, Failure> {
+    pub(crate) fn run(&self, how: &How, context: &mut Context<'_>) -> Result<u8, Failure> {
         let Change { verb, about, .. } = self;
         let api = how.api.open(context)?;
         let mut body = self.body.clone();
         body["dry_run"] = true.into();
+        if let Some(limit) = how.limit {
+            body["limit"] = limit.into();
+        }
         let counted = wait(&api, "/tasks", api.post("/tasks", &body)?, "counting")?;
         let matched = counted["matched"].as_u64().unwrap_or(0);
         if matched == 0 {
@@ -162,7 +184,11 @@ impl Change {
         if let Some(rate) = how.rate {
             body["rate"] = rate.into();
         }
-        let task = wait(&api, "/tasks", api.post("/tasks", &body)?, self.verb)?;
+        let task = api.post("/tasks", &body)?;
+        if how.detach {
+            return self.leave(task, matched, context);
+        }
+        let task = wait(&api, "/tasks", task, self.verb)?;
         let changed = task["changed"].as_u64().unwrap_or(0);
         let skipped = task["skipped"].as_u64().unwrap_or(0);
         if skipped > 0 {
@@ -186,6 +212,22 @@ impl Change {
                 "not all was done: {reason}; run the command again when that is repaired"
             ))),
         }
+    }
+}
+
+impl Change {
+    /// The server goes on by itself: say how to look after it.
+    fn leave(&self, task: Value, matched: u64, context: &mut Context<'_>) -> Result<u8, Failure> {
+        let (id, Change { verb, about, .. }) = (task["id"].clone(), self);
+        let jobs = count(matched, "job");
+        context.tell(
+            task,
+            format_args!(
+                "task {id} has begun to {verb} {jobs} {about}\n`bsd-ctl tasks` shows how far it \
+                 is, `bsd-ctl cancel {id}` ends it"
+            ),
+        )?;
+        Ok(EXIT_OK)
     }
 }
 
