@@ -1,26 +1,35 @@
 //! `bsd-ctl jobs`, `search` and `clients`: many at once, as the server's API lists them.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use clap::Args;
 use serde_json::{Value, json};
 
 use crate::api::{Api, ApiArgs, escaped};
 use crate::job::State;
 use crate::many::wait;
+use crate::pick::{Pick, Reason};
 use crate::table::Table;
-use crate::{Context, EXIT_OK, Failure, names};
+use crate::why::age;
+use crate::{Context, EXIT_OK, Failure, names, shown};
 
 /// Jobs or clients that the server lists at a time.
 const PAGE: u64 = 250;
 
+/// Characters of a body, or of a worker's text, that are shown in a line.
+const SHOWN_MAX: usize = 200;
+
 const JOBS_HELP: &str = concat!(
     "\
-Over the server's API, which beanstalkd does not have. The jobs come in the order of their turn. AGE
-and LEFT are in seconds; LEFT is how long until a delayed job is ready.
+Over the server's API, which beanstalkd does not have. The jobs come in the order of their turn:
+buried ones in the order in which they were buried. LEFT is how long until a delayed job is ready. A
+body is shown as text, or as hexadecimal digits if it is none, the first 200 characters; a body past
+64 KiB is not. With --json each job is a line.
 
 Examples:
   bsd-ctl jobs mail
-  bsd-ctl jobs mail --state buried --limit 5
-  bsd-ctl jobs mail --json
+  bsd-ctl jobs mail --state buried --limit 5 --bodies
+  bsd-ctl jobs mail --contains o --json
 
 ",
     exit_codes!()
@@ -35,6 +44,14 @@ pub(crate) struct JobsArgs {
     /// Which of its jobs
     #[arg(long, value_enum, default_value = "ready")]
     state: State,
+    /// Only jobs that failed for this reason last
+    #[arg(long, value_enum)]
+    reason: Option<Reason>,
+    #[command(flatten)]
+    pick: Pick,
+    /// Show bodies, and what workers said of failures
+    #[arg(long)]
+    bodies: bool,
     /// Most jobs to list
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
     limit: u64,
@@ -44,21 +61,79 @@ pub(crate) struct JobsArgs {
 
 pub(crate) fn run_jobs(args: &JobsArgs, context: &mut Context<'_>) -> Result<u8, Failure> {
     let api = args.api.open(context)?;
-    let path = format!(
-        "/tubes/{}/jobs?state={}",
-        escaped(&args.tube),
-        args.state.word()
-    );
-    let jobs = pages(&api, &path, "jobs", args.limit)?;
+    let is_all = args.pick.is_all() && args.reason.is_none();
+    let mut jobs = match is_all {
+        true => {
+            let (tube, state) = (escaped(&args.tube), args.state.word());
+            let path = format!("/tubes/{tube}/jobs?state={state}");
+            pages(&api, &path, "jobs", args.limit)?
+        }
+        false => found(args, &api)?,
+    };
     if jobs.is_empty() {
+        let such = if is_all { "" } else { "such " };
         return Err(Failure::NotDone(format!(
-            "tube \"{}\" has no {} job; `bsd-ctl tube {}` shows what it has",
+            "tube \"{}\" has no {such}{} job; `bsd-ctl tube {}` shows what it has",
             args.tube,
             args.state.word(),
             args.tube
         )));
     }
-    show_jobs(jobs, context)
+    if args.bodies {
+        for job in &mut jobs {
+            add_body(&api, job)?;
+        }
+    }
+    show_jobs(jobs, args.bodies, context)
+}
+
+/// The jobs that a filter means, over as many searches as that takes.
+fn found(args: &JobsArgs, api: &Api) -> Result<Vec<Value>, Failure> {
+    let mut filter = json!({"tube": args.tube, "states": [args.state.word()]});
+    if let Some(reason) = args.reason {
+        filter["reason"] = reason.word().into();
+    }
+    args.pick.add_to(&mut filter);
+    let mut found = Vec::new();
+    let mut after = Value::Null;
+    loop {
+        let limit = PAGE.min(args.limit - found.len() as u64);
+        let request = json!({"filter": filter, "limit": limit, "after": after});
+        let mut search = wait(api, "/search", api.post("/search", &request)?, "searching")?;
+        let Value::Array(jobs) = search["jobs"].take() else {
+            return Err(ended());
+        };
+        found.extend(jobs);
+        after = search["next"].take();
+        if after.is_null() || found.len() as u64 >= args.limit {
+            return Ok(found);
+        }
+    }
+}
+
+fn ended() -> Failure {
+    Failure::NotDone("the search was ended before it was done".to_owned())
+}
+
+/// What a list leaves out: its body, and what a worker said of it. It may be gone by now.
+fn add_body(api: &Api, job: &mut Value) -> Result<(), Failure> {
+    match api.get(&format!("/jobs/{}", job["id"])) {
+        Ok(whole) => {
+            *job = whole;
+            Ok(())
+        }
+        Err(Failure::NotDone(_)) => Ok(()),
+        Err(failure) => Err(failure),
+    }
+}
+
+/// Bytes, as the API shows them.
+pub(crate) fn bytes_of(value: &Value) -> Option<Vec<u8>> {
+    let data = value["data"].as_str()?;
+    match value["encoding"].as_str() {
+        Some("base64") => STANDARD.decode(data).ok(),
+        _ => Some(data.as_bytes().to_vec()),
+    }
 }
 
 /// Pages of a list, one after the other.
@@ -84,33 +159,61 @@ pub(crate) fn pages(api: &Api, path: &str, list: &str, limit: u64) -> Result<Vec
     }
 }
 
-fn show_jobs(jobs: Vec<Value>, context: &mut Context<'_>) -> Result<u8, Failure> {
+fn show_jobs(jobs: Vec<Value>, has_bodies: bool, context: &mut Context<'_>) -> Result<u8, Failure> {
     if context.global.json {
-        writeln!(context.out, "{}", Value::Array(jobs))?;
+        for job in jobs {
+            writeln!(context.out, "{job}")?;
+        }
         return Ok(EXIT_OK);
     }
-    let mut table = Table::new(&[
+    let mut titles = vec![
         "TUBE", "ID", "PRIORITY", "AGE", "LEFT", "BYTES", "RESERVES", "TIMEOUTS", "KICKS",
-    ]);
+    ];
+    if has_bodies {
+        titles.extend(["REASON", "BODY"]);
+    }
+    let mut table = Table::new(&titles);
+    if has_bodies {
+        table = table.with_text_last();
+    }
     for job in &jobs {
         let mut row = vec![names::shown(job["tube"].as_str().unwrap_or_default())];
         row.push(job["id"].to_string());
         row.push(job["priority"].to_string());
-        row.push(whole(&job["age_seconds"]));
-        row.push(whole(&job["time_left_seconds"]));
+        row.push(time(&job["age_seconds"]));
+        row.push(time(&job["time_left_seconds"]));
         let counts = ["body_size", "reserves", "timeouts", "kicks"];
         row.extend(counts.map(|key| job[key].to_string()));
+        if has_bodies {
+            row.push(names::shown(job["reason"].as_str().unwrap_or("-")));
+            row.push(body(job));
+        }
         table.push(row);
     }
     table.print(context.out)?;
     Ok(EXIT_OK)
 }
 
-/// Whole seconds; `-` where there are none.
-fn whole(seconds: &Value) -> String {
-    seconds
-        .as_f64()
-        .map_or_else(|| "-".to_owned(), |seconds| format!("{seconds:.0}"))
+/// What a worker said of a job, and its body.
+fn body(job: &Value) -> String {
+    let shown = |value: &Value| bytes_of(value).map(|bytes| shown::body(&bytes, SHOWN_MAX));
+    let body = match (shown(&job["body"]), job["body_size"].as_u64()) {
+        (Some(body), _) => body,
+        (None, Some(size)) => format!("({size} bytes: `bsd-ctl job {} --body`)", job["id"]),
+        (None, None) => "-".to_owned(),
+    };
+    match shown(&job["text"]) {
+        Some(text) => format!("{text} | {body}"),
+        None => body,
+    }
+}
+
+/// A time for people; `-` where there is none.
+fn time(seconds: &Value) -> String {
+    match seconds.as_f64() {
+        Some(_) => age(seconds).to_string(),
+        None => "-".to_owned(),
+    }
 }
 
 const SEARCH_HELP: &str = concat!(
@@ -155,9 +258,7 @@ pub(crate) fn run_search(args: &SearchArgs, context: &mut Context<'_>) -> Result
     let search = api.post("/search", &json!({"filter": filter, "limit": args.limit}))?;
     let mut search = wait(&api, "/search", search, "searching")?;
     let Value::Array(jobs) = search["jobs"].take() else {
-        return Err(Failure::NotDone(
-            "the search was ended before it was done".to_owned(),
-        ));
+        return Err(ended());
     };
     if jobs.is_empty() {
         return Err(Failure::NotDone(format!(
@@ -165,7 +266,7 @@ pub(crate) fn run_search(args: &SearchArgs, context: &mut Context<'_>) -> Result
             search["looked_at"]
         )));
     }
-    show_jobs(jobs, context)
+    show_jobs(jobs, false, context)
 }
 
 const CLIENTS_HELP: &str = concat!(
@@ -184,7 +285,7 @@ Examples:
 #[derive(Args)]
 #[command(after_help = CLIENTS_HELP)]
 pub(crate) struct ClientsArgs {
-    /// Most jobs to list
+    /// Most clients to list
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
     limit: u64,
     #[command(flatten)]

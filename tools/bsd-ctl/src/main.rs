@@ -43,6 +43,7 @@ mod policy;
 mod promote;
 mod put;
 mod schedule;
+mod shown;
 mod stats;
 mod table;
 mod tail;

@@ -1,5 +1,6 @@
 //! `bsd-ctl tail`: what happens to jobs, as it happens, from the server's stream of events.
 
+use std::collections::{HashMap, VecDeque};
 use std::io::{self, BufRead};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::Duration;
@@ -7,12 +8,13 @@ use std::time::Duration;
 use bsd::clock::Clock;
 use bsd::types::SECOND_NS;
 use bsd_tools::human::count;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use serde_json::Value;
 
-use crate::api::{ApiArgs, escaped};
+use crate::api::{Api, ApiArgs, escaped};
+use crate::listing::bytes_of;
 use crate::put::parse_seconds;
-use crate::{Context, EXIT_OK, Failure, names, note};
+use crate::{Context, EXIT_OK, Failure, names, note, shown};
 
 /// The server says something at least three times in this time.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
@@ -27,8 +29,12 @@ server's policy has it; and where a worker's time is up (timeout) or it has left
 until Ctrl-C. No one waits for who reads: where that is too slow, a line says how many events of all
 tubes were lost. In a PATTERN, * stands for any characters and ? for one; put it in quotes.
 
+With --bodies the server is asked for the body of each job that is told of, as far as it is still
+there: the first 200 characters, as text, or as hexadecimal digits if it is none.
+
 Examples:
   bsd-ctl tail --for 1
+  bsd-ctl tail --bodies --event put --event bury --for 1
   bsd-ctl tail --tube 'm*' --for 1 --json
 
 ",
@@ -41,6 +47,12 @@ pub(crate) struct TailArgs {
     /// Only of this tube, or of those whose whole name is like this
     #[arg(long, value_name = "TUBE|PATTERN", value_parser = names::parse_pattern)]
     tube: Option<String>,
+    /// Only events of this kind; may be given several times
+    #[arg(long = "event", value_name = "KIND", value_enum)]
+    events: Vec<Kind>,
+    /// Show the bodies of jobs
+    #[arg(long)]
+    bodies: bool,
     /// Number of events after which to end
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
@@ -49,6 +61,68 @@ pub(crate) struct TailArgs {
     time: Option<u32>,
     #[command(flatten)]
     api: ApiArgs,
+}
+
+/// What happens to jobs, as the server's words are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Kind {
+    Put,
+    Reserve,
+    Delete,
+    Release,
+    Return,
+    Timeout,
+    Bury,
+    Kick,
+    Delay,
+    Priority,
+    Move,
+    Pause,
+}
+
+impl Kind {
+    /// Whether these mean an event of this word; that events were lost is always told.
+    fn mean(kinds: &[Kind], word: &str) -> bool {
+        let mut kinds_of_word = kinds.iter().filter_map(ValueEnum::to_possible_value);
+        kinds.is_empty() || word == "lost" || kinds_of_word.any(|kind| kind.get_name() == word)
+    }
+}
+
+/// Bodies of the last jobs that were told of, as the API has them: of one that is deleted it is too
+/// late to ask.
+#[derive(Default)]
+struct Bodies {
+    known: HashMap<u64, Value>,
+    order: VecDeque<u64>,
+}
+
+/// Bodies that are kept.
+const BODIES_MAX: usize = 200;
+/// Characters of a body that are shown.
+const BODY_SHOWN_MAX: usize = 200;
+
+impl Bodies {
+    /// The body of the job of an event; null: it is gone, or too large.
+    fn find(&mut self, api: &Api, event: &Value) -> Result<Value, Failure> {
+        let id = event["new_job"].as_u64().or_else(|| event["job"].as_u64());
+        let id = id.unwrap_or_default();
+        if let Some(body) = self.known.get(&id) {
+            return Ok(body.clone());
+        }
+        let body = match api.get(&format!("/jobs/{id}")) {
+            Ok(mut job) => job["body"].take(),
+            Err(Failure::NotDone(_)) => return Ok(Value::Null),
+            Err(failure) => return Err(failure),
+        };
+        self.known.insert(id, body.clone());
+        self.order.push_back(id);
+        if self.order.len() > BODIES_MAX
+            && let Some(old) = self.order.pop_front()
+        {
+            self.known.remove(&old);
+        }
+        Ok(body)
+    }
 }
 
 pub(crate) fn run(args: &TailArgs, context: &mut Context<'_>) -> Result<u8, Failure> {
@@ -62,6 +136,7 @@ pub(crate) fn run(args: &TailArgs, context: &mut Context<'_>) -> Result<u8, Fail
     let lines = lines(api.listen(&path)?);
     let silence_max = SILENCE_MAX.max(api.timeout);
     let mut left = args.count.unwrap_or(u64::MAX);
+    let mut bodies = Bodies::default();
     while left > 0 {
         let time = end_ns.map(|end| {
             let left_ns = end.saturating_sub(clock.now().mono.0);
@@ -93,8 +168,15 @@ pub(crate) fn run(args: &TailArgs, context: &mut Context<'_>) -> Result<u8, Fail
             continue;
         };
         let event: Value = serde_json::from_str(data).map_err(|error| api.broken(&error))?;
+        if !Kind::mean(&args.events, event["event"].as_str().unwrap_or_default()) {
+            continue;
+        }
         left -= 1;
-        show(&event, data, context)?;
+        let body = match args.bodies && !event["job"].is_null() {
+            true => Some(bodies.find(&api, &event)?),
+            false => None,
+        };
+        show(event, body, context)?;
     }
     Ok(EXIT_OK)
 }
@@ -123,9 +205,13 @@ fn ended() -> Failure {
     Failure::Input("the server has ended the stream; listen again when it runs".to_owned())
 }
 
-fn show(event: &Value, data: &str, context: &mut Context<'_>) -> io::Result<()> {
+/// `body`: of its job, as the API has it, if bodies are shown.
+fn show(mut event: Value, body: Option<Value>, context: &mut Context<'_>) -> io::Result<()> {
     if context.global.json {
-        return writeln!(context.out, "{data}");
+        if let Some(body) = body {
+            event["body"] = body;
+        }
+        return writeln!(context.out, "{event}");
     }
     let word = event["event"].as_str().unwrap_or_default();
     if word == "lost" {
@@ -157,6 +243,11 @@ fn show(event: &Value, data: &str, context: &mut Context<'_>) -> io::Result<()> 
         if !event[key].is_null() && event[key] != 0 || key == "seconds" && word == "pause" {
             line.push_str(&format!(" {}={}{unit}", key.replace('_', " "), event[key]));
         }
+    }
+    if let Some(body) = body {
+        let bytes = bytes_of(&body);
+        let text = bytes.map(|bytes| shown::body(&bytes, BODY_SHOWN_MAX));
+        line.push_str(&format!(" | {}", text.as_deref().unwrap_or("(not known)")));
     }
     writeln!(context.out, "{line}")
 }
