@@ -49,6 +49,7 @@ mod table;
 mod tail;
 mod tls;
 mod top;
+mod transfer;
 mod tubes;
 mod why;
 
@@ -159,6 +160,10 @@ enum Command {
     Peek(job::PeekArgs),
     /// Put a job into a tube, or a job for each line of the standard input
     Put(put::PutArgs),
+    /// Write the jobs of a tube as lines of JSON, with all that is known of them
+    Export(transfer::ExportArgs),
+    /// Put the jobs of an export into a running server
+    Import(transfer::ImportArgs),
     /// Make buried jobs of a tube ready; where none are buried, delayed ones
     Kick(change::KickArgs),
     /// Make jobs ready that are buried or delayed
@@ -308,6 +313,8 @@ fn run(command: &Command, context: &mut Context<'_>) -> Result<u8, Failure> {
         Command::Free(args) => why::run_free(args, context),
         Command::Peek(args) => job::run_peek(args, context),
         Command::Put(args) => put::run(args, context),
+        Command::Export(args) => transfer::run_export(args, context),
+        Command::Import(args) => transfer::run_import(args, context),
         Command::Kick(args) => change::run_kick(args, context),
         Command::KickJob(args) => change::run_kick_job(args, context),
         Command::Delete(args) => change::run_delete(args, context),

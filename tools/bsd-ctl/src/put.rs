@@ -119,6 +119,14 @@ fn outcome(client: &Client, reply: &Reply) -> Result<Outcome, Failure> {
              `bsd-ctl kick-job {id}`"
         )));
     }
+    Ok(Outcome::Refused(why_refused(client, reply)?))
+}
+
+/// Why a put was refused, and what to do.
+///
+/// # Errors
+/// The reply is none to a put.
+pub(crate) fn why_refused(client: &Client, reply: &Reply) -> Result<String, Failure> {
     let why = match &*reply.line {
         "JOB_TOO_BIG" => {
             "the body is larger than the server takes: `bsd-ctl stats` shows the largest, \
@@ -128,7 +136,7 @@ fn outcome(client: &Client, reply: &Reply) -> Result<Outcome, Failure> {
         "OUT_OF_MEMORY" => "the server has no room: see its log, and put it again",
         line => return Err(client.unexpected("put", line).into()),
     };
-    Ok(Outcome::Refused(why.to_owned()))
+    Ok(why.to_owned())
 }
 
 /// Bytes and lines that are sent before the first of their replies is read.
