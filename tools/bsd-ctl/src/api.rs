@@ -39,7 +39,19 @@ pub(crate) struct ApiArgs {
     tls: TlsArgs,
 }
 
+/// The longest wait for an API that is only asked for more than the protocol tells.
+const EXTRA_TIME: Duration = Duration::from_secs(2);
+
 impl ApiArgs {
+    /// The API of the server that has this `id` in its `stats`, and its answer to `/server`, if it is
+    /// there and may be asked. beanstalkd has none.
+    pub(crate) fn of_server(&self, id: &str, context: &Context<'_>) -> Option<(Api, Value)> {
+        let mut api = self.open(context).ok()?;
+        api.hurry(EXTRA_TIME);
+        let server = api.get("/server").ok()?;
+        (!id.is_empty() && server["id"] == *id).then_some((api, server))
+    }
+
     /// # Errors
     /// The file with the token, or one of those for TLS, cannot be read.
     pub(crate) fn open(&self, context: &Context<'_>) -> Result<Api, Failure> {
@@ -97,6 +109,17 @@ pub(crate) struct Api {
 }
 
 impl Api {
+    /// Wait no longer than this for an answer.
+    fn hurry(&mut self, most: Duration) {
+        self.timeout = self.timeout.min(most);
+        let config = Agent::config_builder()
+            .timeout_global(Some(self.timeout))
+            .http_status_as_error(false)
+            .tls_config(self.tls.clone())
+            .build();
+        self.agent = config.new_agent();
+    }
+
     /// # Errors
     /// As of [`Api::ask`].
     pub(crate) fn get(&self, path: &str) -> Result<Value, Failure> {

@@ -3,14 +3,16 @@
 use std::io::{self, Write};
 
 use bsd::human::Age;
-use bsd_tools::yaml::Dictionary;
+use bsd_tools::yaml::{Dictionary, Value};
 use clap::Args;
 
+use crate::api::ApiArgs;
 use crate::{Context, EXIT_OK, Failure, json, names};
 
 const AFTER_HELP: &str = concat!(
     "\
-Keys that belong to no group stand at the end, as the server calls them.
+Keys that belong to no group stand at the end, as the server calls them. `version` is that of the
+protocol, which clients look at. `bsd version` is that of the server, where --http leads to its API.
 
 Examples:
   bsd-ctl stats
@@ -22,7 +24,10 @@ Examples:
 
 #[derive(Args)]
 #[command(after_help = AFTER_HELP)]
-pub(crate) struct StatsArgs {}
+pub(crate) struct StatsArgs {
+    #[command(flatten)]
+    api: ApiArgs,
+}
 
 /// A title, and the keys below it with what people call them.
 type Group = (&'static str, &'static [(&'static str, &'static str)]);
@@ -65,6 +70,7 @@ const GROUPS: [Group; 4] = [
     (
         "server",
         &[
+            (BSD_VERSION, "bsd version"),
             ("version", "version"),
             ("pid", "process"),
             ("uptime", "up for"),
@@ -80,9 +86,16 @@ const GROUPS: [Group; 4] = [
 ];
 
 const COMMAND: &str = "cmd-";
+/// The key of the server's own version, which its `stats` do not have.
+const BSD_VERSION: &str = "bsd-version";
 
-pub(crate) fn run(_args: &StatsArgs, context: &mut Context<'_>) -> Result<u8, Failure> {
-    let stats = context.connect()?.stats()?;
+pub(crate) fn run(args: &StatsArgs, context: &mut Context<'_>) -> Result<u8, Failure> {
+    let mut stats = context.connect()?.stats()?;
+    let server = args.api.of_server(&stats.text("id"), context);
+    if let Some(version) = server.as_ref().and_then(|(_, it)| it["version"].as_str()) {
+        let version = Value::Text(version.to_owned());
+        stats.0.push((BSD_VERSION.to_owned(), version));
+    }
     match context.global.json {
         true => writeln!(
             context.out,

@@ -28,7 +28,8 @@ const TUBES_MAX: usize = 1000;
 
 const AFTER_HELP: &str = concat!(
     "\
-Rates are per second, of the time since the round before. A round asks for at most 1000 tubes, the
+Rates are per second, of the time since the round before: put counts all jobs that were put, in
+whatever way; delete counts jobs where all tubes are asked for; the others count commands. A round asks for at most 1000 tubes, the
 first by name; a PATTERN chooses others. If the server goes away, top waits for it to come back.
 
 The busiest tubes stand first, unless --sort says otherwise.
@@ -73,6 +74,11 @@ fn parse_interval(text: &str) -> Result<Duration, UsageError> {
 }
 
 pub(crate) fn run(args: &TopArgs, context: &mut Context<'_>) -> Result<u8, Failure> {
+    if matches!(args.sort, Sort::Age | Sort::Failures) {
+        return Err(Failure::Usage(
+            "the live view does not know this: `bsd-ctl tubes` sorts by it".to_owned(),
+        ));
+    }
     let sampler = Sampler::new(context.global, args.pattern.clone());
     match args.batch {
         Some(rounds) => batch(args, rounds, sampler, context),

@@ -16,19 +16,25 @@ type Counted = (&'static [&'static str], &'static str);
 
 /// The rates that are shown, in two lines.
 const RATES: [Counted; 7] = [
-    (&["cmd-put"], "put"),
+    // Also those that are put in other ways than by the command.
+    (&["total-jobs"], PUT),
     (
         &["cmd-reserve", "cmd-reserve-with-timeout", "cmd-reserve-job"],
         "reserve",
     ),
-    (&["cmd-delete"], "delete"),
+    (&["cmd-delete"], DELETE),
     (&["job-timeouts"], "timeout"),
     (&["cmd-release"], "release"),
     (&["cmd-bury"], "bury"),
     (&["cmd-kick", "cmd-kick-job"], "kick"),
 ];
+const PUT: &str = "put";
+const DELETE: &str = "delete";
 /// Of them in the first line.
 const RATES_ABOVE: usize = 4;
+
+/// The key of a tube's deleted jobs.
+const TUBE_DELETES: &str = "cmd-delete";
 
 /// Columns of a tube behind its name: title, width, key.
 const COLUMNS: [(&str, usize, &str); 7] = [
@@ -72,8 +78,12 @@ impl View {
         // Another run of the server counts from the beginning.
         let before = before.filter(|before| before.stats.get("id") == now.stats.get("id"));
         let seconds = before.map_or(0.0, |before| now.at - before.at);
+        let between = before.map_or(0.0, |before| now.tubes_at - before.tubes_at);
         let rates = RATES.map(|(keys, label)| {
-            let rate = before.and_then(|before| rate(&before.stats, &now.stats, keys, seconds));
+            let rate = before.and_then(|before| match label {
+                DELETE if before.is_all && now.is_all => deletes(before, now, between),
+                _ => rate(&before.stats, &now.stats, keys, seconds),
+            });
             (label, rate)
         });
         let known: HashMap<String, &Dictionary> = before.map_or_else(HashMap::new, |before| {
@@ -82,11 +92,11 @@ impl View {
         });
         let tubes = now.tubes.iter().map(|tube| {
             let before = known.get(&tube.text("name"));
-            let of = |key| before.and_then(|before| rate(before, tube, &[key], seconds));
+            let of = |key| before.and_then(|before| rate(before, tube, &[key], between));
             TubeView {
                 tube: tube.clone(),
                 put_rate: of("total-jobs"),
-                delete_rate: of("cmd-delete"),
+                delete_rate: of(TUBE_DELETES),
             }
         });
         let mut view = View {
@@ -139,6 +149,21 @@ impl View {
             ("tubes".to_owned(), Json::Array(tubes.collect())),
         ])
     }
+}
+
+/// Jobs that were deleted from all tubes; the command also counts where it found none. A tube that
+/// is new, or was there before under this name, has begun from 0.
+fn deletes(before: &Sample, now: &Sample, seconds: f64) -> Option<f64> {
+    let known = before.tubes.iter();
+    let known = known.map(|tube| (tube.text("name"), tube.number(TUBE_DELETES)));
+    let known: HashMap<String, u64> = known.collect();
+    let grown = now.tubes.iter().map(|tube| {
+        let count = tube.number(TUBE_DELETES);
+        let before = known.get(&tube.text("name")).copied().unwrap_or(0);
+        count.checked_sub(before).unwrap_or(count)
+    });
+    let grown = grown.fold(0, u64::saturating_add);
+    (seconds > 0.0).then(|| grown as f64 / seconds)
 }
 
 /// Of all these together; `None`: it cannot be told.
@@ -268,7 +293,7 @@ mod tests {
     use super::*;
 
     fn sample(at: f64, id: &str, puts: u64, tubes: &[(&str, u64, u64)]) -> Sample {
-        let stats = format!("---\ncmd-put: {puts}\nid: {id}\nversion: \"1.13\"\nuptime: 7\n");
+        let stats = format!("---\ntotal-jobs: {puts}\nid: {id}\nversion: \"1.13\"\nuptime: 7\n");
         let tubes = tubes.iter().map(|(name, total, ready)| {
             let tube = format!("name: {name}\ntotal-jobs: {total}\ncurrent-jobs-ready: {ready}\n");
             Dictionary::parse(tube.as_bytes(), &["name"]).unwrap()
@@ -277,6 +302,8 @@ mod tests {
             address: "q".parse().unwrap(),
             at,
             stats: Dictionary::parse(stats.as_bytes(), &["id"]).unwrap(),
+            tubes_at: at,
+            is_all: false,
             tubes: tubes.collect(),
             left_out: 0,
         }
@@ -298,6 +325,25 @@ mod tests {
         let other = sample(3.0, "cd", 30, &[]);
         let view = View::between(Some(&before), &other, Sort::Name, false);
         assert_eq!(view.rates[0], ("put", None));
+    }
+
+    #[test]
+    fn deletes_are_those_of_the_tubes_where_all_are_asked_for() {
+        let with = |at, deletes: &[(&str, u64)]| {
+            let tubes = deletes.iter().map(|(name, count)| {
+                let tube = format!("name: {name}\ncmd-delete: {count}\n");
+                Dictionary::parse(tube.as_bytes(), &["name"]).unwrap()
+            });
+            Sample {
+                tubes: tubes.collect(),
+                is_all: true,
+                ..sample(at, "ab", 0, &[])
+            }
+        };
+        let before = with(1.0, &[("a", 5), ("gone", 3), ("again", 9)]);
+        let now = with(3.0, &[("a", 25), ("new", 4), ("again", 2)]);
+        let view = View::between(Some(&before), &now, Sort::Name, false);
+        assert_eq!(view.rates[2], (DELETE, Some(13.0)));
     }
 
     #[test]

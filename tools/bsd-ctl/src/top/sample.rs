@@ -18,6 +18,10 @@ pub(super) struct Sample {
     /// When it was taken, seconds on the sampler's clock.
     pub(super) at: f64,
     pub(super) stats: Dictionary,
+    /// When the tubes were asked for.
+    pub(super) tubes_at: f64,
+    /// All tubes of the server are among them.
+    pub(super) is_all: bool,
     /// In the order of their names.
     pub(super) tubes: Vec<Dictionary>,
     /// Tubes of the pattern that were not asked for.
@@ -45,22 +49,29 @@ impl Sampler {
         }
     }
 
+    fn seconds(&self) -> f64 {
+        self.clock.now().mono.0 as f64 / SECOND_NS as f64
+    }
+
     pub(super) fn take(&mut self) -> Result<Sample, ClientError> {
         let mut client = match self.client.take() {
             Some(client) => client,
             None => Client::connect(&self.address, self.timeout)?,
         };
         let stats = client.stats()?;
-        let at = self.clock.now().mono.0 as f64 / SECOND_NS as f64;
+        let at = self.seconds();
         let mut names = names::matching(&mut client, self.pattern.as_deref())?;
         let left_out = names.len().saturating_sub(TUBES_MAX);
         names.truncate(TUBES_MAX);
+        let tubes_at = self.seconds();
         let tubes = client.tubes(&names)?;
         self.client = Some(client);
         Ok(Sample {
             address: self.address.clone(),
             at,
             stats,
+            tubes_at,
+            is_all: self.pattern.is_none() && left_out == 0,
             tubes,
             left_out,
         })
