@@ -39,5 +39,21 @@ fn manual_pages_and_completions_are_there_for_every_command() {
     for script in ["bash/bsd-ctl", "zsh/_bsd-ctl", "fish/bsd-ctl.fish"] {
         let script = std::fs::read_to_string(dir.path().join(script)).unwrap();
         assert!(script.contains("unpause"), "{script}");
+        assert!(script.contains("bsd-ctl tubes --names"), "{script}");
+    }
+    // Names of tubes are offered where a tube is expected, and nowhere else.
+    let zsh = std::fs::read_to_string(dir.path().join("zsh/_bsd-ctl")).unwrap();
+    for (line, is_of_tubes) in [
+        ("':tube -- The tube:", true),
+        ("':to -- The tube that they are moved to:", true),
+        ("':name -- The schedule", false),
+        ("':id -- The job:", false),
+    ] {
+        let mut lines = zsh.lines().filter(|it| it.contains(line)).peekable();
+        assert!(lines.peek().is_some(), "{line}");
+        assert!(
+            lines.all(|it| it.contains("_bsd_ctl_tubes") == is_of_tubes),
+            "{line}"
+        );
     }
 }
