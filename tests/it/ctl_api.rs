@@ -40,6 +40,13 @@ fn json_of(site: &Site, words: &[&str]) -> Value {
     serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"))
 }
 
+/// Lines of JSON, as an array.
+fn rows_of(site: &Site, words: &[&str]) -> Value {
+    let said = done(site, &[words, &["--json"]].concat());
+    let row = |line: &str| serde_json::from_str::<Value>(line).unwrap();
+    Value::Array(said.lines().map(row).collect())
+}
+
 /// Ids of jobs that are listed.
 fn ids(jobs: &Value) -> Vec<u64> {
     let jobs = jobs.as_array().unwrap().iter();
@@ -59,7 +66,7 @@ fn fill(site: &Site, tube: &str, count: u64) {
 fn jobs_are_listed_over_several_pages() {
     let site = site();
     fill(&site, "a/b+c", 600);
-    let listed = json_of(&site, &["jobs", "a/b+c", "--limit", "555"]);
+    let listed = rows_of(&site, &["jobs", "a/b+c", "--limit", "555"]);
     assert_eq!(ids(&listed), (1..=555).collect::<Vec<_>>());
     let table = done(&site, &["jobs", "a/b+c", "--limit", "2"]);
     let rows: Vec<Vec<&str>> = table
@@ -68,7 +75,8 @@ fn jobs_are_listed_over_several_pages() {
         .collect();
     assert_eq!(rows.len(), 3, "{table}");
     assert_eq!(rows[1][..3], ["a/b+c", "1", "0"]);
-    assert_eq!(rows[1][4..], ["-", "10", "0", "0", "0"]);
+    // The age is two words, `0 s`.
+    assert_eq!(rows[1][5..], ["-", "10", "0", "0", "0"]);
     let (code, said) = ctl(&site, &["jobs", "a/b+c", "--state", "buried"]);
     assert_eq!(code, NOT_DONE);
     assert!(said.contains("has no buried job"), "{said}");
@@ -78,7 +86,7 @@ fn jobs_are_listed_over_several_pages() {
 fn a_search_finds_a_text_in_bodies() {
     let site = site();
     fill(&site, "mail", 30);
-    let found = json_of(&site, &["search", "m*", "of 7."]);
+    let found = rows_of(&site, &["search", "m*", "of 7."]);
     assert_eq!(ids(&found), [7]);
     let (code, said) = ctl(&site, &["search", "mail", "nowhere"]);
     assert_eq!(code, NOT_DONE);
@@ -179,9 +187,9 @@ fn a_move_asks_counts_and_leaves_what_is_reserved() {
     assert!(said.contains("would move 9 jobs of mail to post"), "{said}");
     let said = done(&site, &["move", "mail", "post", "--yes"]);
     assert_eq!(said, "9 jobs of mail to post moved\n");
-    assert_eq!(ids(&json_of(&site, &["jobs", "post"])).len(), 9);
+    assert_eq!(ids(&rows_of(&site, &["jobs", "post"])).len(), 9);
     wire.ask(&format!("release {mine} 0 0"));
-    assert_eq!(ids(&json_of(&site, &["jobs", "mail"])), [1]);
+    assert_eq!(ids(&rows_of(&site, &["jobs", "mail"])), [1]);
     let (code, said) = ctl(&site, &["move", "mail", "post", "--state", "buried"]);
     assert_eq!(code, NOT_DONE);
     assert!(
@@ -202,10 +210,10 @@ fn what_is_buried_is_driven_back_there_or_elsewhere() {
         (&task["changed"], &task["rate"], &task["state"]),
         (&json!(3), &json!(1000), &json!("done"))
     );
-    assert_eq!(ids(&json_of(&site, &["jobs", "mail"])), [1, 2, 3, 4]);
+    assert_eq!(ids(&rows_of(&site, &["jobs", "mail"])), [1, 2, 3, 4]);
     done(&site, &["bury", "4"]);
     done(&site, &["redrive", "mail", "--to", "post"]);
-    assert_eq!(ids(&json_of(&site, &["jobs", "post"])).len(), 1);
+    assert_eq!(ids(&rows_of(&site, &["jobs", "post"])).len(), 1);
 }
 
 #[test]

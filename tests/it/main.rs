@@ -49,6 +49,7 @@ mod crash;
 mod ctl;
 mod ctl_api;
 mod ctl_examples;
+mod ctl_tasks;
 #[cfg(target_os = "linux")]
 mod ctl_terminal;
 mod damaged_logs;
