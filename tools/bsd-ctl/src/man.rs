@@ -60,28 +60,32 @@ fn commands_of_tubes(program: &Command) -> Vec<String> {
     commands.map(|it| it.get_name().to_owned()).collect()
 }
 
+/// The function of clap is asked first. A tube may be called `$(reboot)`: nothing of a name is
+/// executed.
 fn bash(commands: &[String]) -> String {
-    let commands = commands.join("|");
+    let commands = commands.iter().map(|command| format!("{command}:*"));
+    let commands = commands.collect::<Vec<_>>().join(" | ");
     format!(
         r#"
 # Names of tubes, where one is expected.
 _bsd_ctl_and_tubes() {{
-    _bsd-ctl "$@"
-    local word="${{COMP_WORDS[COMP_CWORD]}}" command="${{COMP_WORDS[1]}}"
+    _bsd__ctl "$@"
+    local word="${{COMP_WORDS[COMP_CWORD]}}" command="${{COMP_WORDS[1]}}" tubes
     [[ $COMP_CWORD -gt 1 && $word != -* ]] || return 0
     case "$command:${{COMP_WORDS[COMP_CWORD-1]}}" in
-        *:--tube | *:--to) ;;
+        *:--tube | *:--to) COMPREPLY=() ;;
         *:-*) return 0 ;;
-        @({commands}):*) ;;
+        {commands}) ;;
         *) return 0 ;;
     esac
-    local tubes
     tubes="$(bsd-ctl tubes --names --timeout 2 2>/dev/null)" || return 0
-    COMPREPLY+=($(compgen -W "$tubes" -- "$word"))
+    local tube
+    while IFS= read -r tube; do
+        [[ $tube == "$word"* ]] && COMPREPLY+=("$(printf %q "$tube")")
+    done <<<"$tubes"
+    return 0
 }}
-shopt -s extglob 2>/dev/null
-complete -F _bsd_ctl_and_tubes -o nosort -o bashdefault -o default bsd-ctl 2>/dev/null ||
-    complete -F _bsd_ctl_and_tubes -o bashdefault -o default bsd-ctl
+complete -F _bsd_ctl_and_tubes -o bashdefault -o default bsd-ctl
 "#
     )
 }

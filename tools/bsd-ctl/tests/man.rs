@@ -41,6 +41,25 @@ fn manual_pages_and_completions_are_there_for_every_command() {
         assert!(script.contains("unpause"), "{script}");
         assert!(script.contains("bsd-ctl tubes --names"), "{script}");
     }
+    // Bash understands its script, and finds the function of clap that ours asks first.
+    let bash = std::fs::read_to_string(dir.path().join("bash/bsd-ctl")).unwrap();
+    assert!(bash.contains("\n_bsd__ctl() {") || bash.starts_with("_bsd__ctl() {"));
+    if let Ok(checked) = Command::new("bash")
+        .arg("-n")
+        .arg(dir.path().join("bash/bsd-ctl"))
+        .output()
+    {
+        assert!(checked.status.success(), "{checked:?}");
+    }
+    // Each state that it sets is one that it knows.
+    let states = |begin: &str, end: &str| -> std::collections::BTreeSet<String> {
+        let lines = bash.lines().map(str::trim);
+        let states = lines.filter_map(|line| line.strip_prefix(begin)?.strip_suffix(end));
+        let states = states.filter(|state| state.starts_with("bsd__") && !state.contains(','));
+        states.map(str::to_owned).collect()
+    };
+    let (set, known) = (states("cmd=\"", "\""), states("", ")"));
+    assert!(set.len() > 30 && set.is_subset(&known), "{set:?} {known:?}");
     // Names of tubes are offered where a tube is expected, and nowhere else.
     let zsh = std::fs::read_to_string(dir.path().join("zsh/_bsd-ctl")).unwrap();
     for (line, is_of_tubes) in [

@@ -103,9 +103,21 @@ fn completions(program: &clap::Command) -> Vec<(PathBuf, Vec<u8>)> {
     let generate = |(shell, path)| {
         let mut script = Vec::new();
         clap_complete::generate(shell, &mut program.clone(), &name, &mut script);
+        let script = match shell {
+            Shell::Bash => repaired(&script, &name),
+            _ => script,
+        };
         (PathBuf::from(path), script)
     };
     shells.into_iter().map(generate).collect()
+}
+
+/// clap_complete 4.6 writes the `-` in a program's name in two ways into a script for bash, so that
+/// no word below a command is completed.
+fn repaired(script: &[u8], name: &str) -> Vec<u8> {
+    let script = String::from_utf8_lossy(script);
+    let (wrong, right) = (name.replace('-', "__subcmd__"), name.replace('-', "__"));
+    script.replace(&wrong, &right).into_bytes()
 }
 
 fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
