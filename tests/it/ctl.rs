@@ -120,7 +120,7 @@ fn what_it_shows_and_does_is_the_same_with_both_servers() {
     let bsd = transcripts.next().unwrap();
     for expected in [
         "$ put mail one --pri 5\njob 1 was put into mail\n",
-        "mail         1       1        1         0       0        0       0\n",
+        "mail         1       -      0     0         0        1       0         -       0       1\n",
         "there is no tube \"none*\"",
         "job 1 in tube mail: buried\n  priority 8,",
         "reserved 2 times",

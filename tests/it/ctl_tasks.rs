@@ -334,7 +334,7 @@ fn who_holds_job_7_and_free_it() {
     let said = done(&site, "free 7");
     assert!(said.starts_with("job 7 was taken from client "), "{said}");
     assert_eq!(json_of(&site, "job 7")["state"], "ready");
-    assert_eq!(worker.ask("delete 7"), "NOT_FOUND");
+    assert_eq!(worker.ask("touch 7"), "NOT_FOUND");
     let (code, said) = ctl(&site, "holder 7");
     assert_eq!(code, NOT_DONE);
     assert!(

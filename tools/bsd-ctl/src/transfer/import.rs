@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use bsd::UsageError;
 use bsd::types::is_tube_name;
 use bsd_tools::client::Client;
 use bsd_tools::human::count;
@@ -271,14 +272,14 @@ struct Job {
 const TEXT_SIZE_MAX: usize = bsd::attributes::TEXT_SIZE_MAX;
 
 impl Job {
-    fn parse(line: &str, into: Option<&str>) -> Result<Job, String> {
-        let value: Value = serde_json::from_str(line).map_err(|error| error.to_string())?;
+    fn parse(line: &str, into: Option<&str>) -> Result<Job, UsageError> {
+        let value: Value = serde_json::from_str(line).map_err(UsageError::new)?;
         let text = |key: &str| value[key].as_str();
         let number = |key: &str, usual: u32| match &value[key] {
             Value::Null => Ok(usual),
             found => {
                 let number = found.as_u64().and_then(|number| u32::try_from(number).ok());
-                number.ok_or_else(|| format!("{key} is no number of a job"))
+                number.ok_or_else(|| UsageError::new(format_args!("{key} is no number of a job")))
             }
         };
         let tube = into.or_else(|| text("tube"));
@@ -289,14 +290,14 @@ impl Job {
             "ready" | "reserved" => 0,
             "delayed" => number("time_left_seconds", number("delay", 0)?)?,
             "buried" => NEVER,
-            _ => return Err(format!("state {state:?} is unknown")),
+            _ => return Err(format!("state {state:?} is unknown").into()),
         };
         let body = match (text("body"), text("body_base64")) {
             (Some(body), _) => body.as_bytes().to_vec(),
             (None, Some(body)) => STANDARD
                 .decode(body)
-                .map_err(|error| format!("its body is no base64: {error}"))?,
-            (None, None) => return Err("it has no body".to_owned()),
+                .map_err(|error| UsageError::new(format_args!("its body is no base64: {error}")))?,
+            (None, None) => return Err("it has no body".into()),
         };
         let mut said = text("text").unwrap_or_default().as_bytes().to_vec();
         said.truncate(TEXT_SIZE_MAX);
@@ -330,14 +331,14 @@ impl Job {
 }
 
 /// Its key and its group, as words of the command.
-fn attributes(value: &Value) -> Result<String, String> {
+fn attributes(value: &Value) -> Result<String, UsageError> {
     let mut words = String::new();
     for name in ["key", "unique", "group"] {
         let Some(text) = value[name].as_str() else {
             continue;
         };
         if !bsd::attributes::is_word(text.as_bytes()) {
-            return Err(format!("its {name} is no word of the protocol"));
+            return Err(format!("its {name} is no word of the protocol").into());
         }
         words.push_str(&format!(" {name}={text}"));
     }
