@@ -1,5 +1,5 @@
-//! `GET /api/v1/ranking`: tubes, those first that have the most of something. Made of the figures of
-//! a scrape: no job is looked at.
+//! `GET /api/v1/ranking`: tubes, those first that have the most of something. Made of the figures
+//! of a scrape: no job is looked at.
 
 use std::cmp::Reverse;
 

@@ -1,20 +1,22 @@
 //! What is wrong now, why, and what to do: one list for the API, `bsd-ctl doctor` and the console.
 //!
-//! [`findings`] is a pure function: from what was [`Seen`] to the list. `look` takes what is seen,
+//! [`findings`] is a pure function: from what was [`Seen`] to the list. `look` takes what is seen, `see` asks for it,
 //! `past` remembers how far the totals were some minutes ago, and `tubes` judges tubes.
 //!
-//! The cost is bounded: the figures of tubes are those of a scrape, no job is looked at, and the list
-//! has at most [`FINDINGS_MAX`] findings. The others are counted.
+//! The cost is bounded: the figures of tubes are those of a scrape, no job is looked at, and the
+//! list has at most [`FINDINGS_MAX`] findings. The others are counted.
 
 pub(crate) mod look;
 mod past;
+mod see;
 mod tubes;
 
 use hyper::StatusCode;
 use serde_json::{Value, json};
 
-pub(crate) use self::look::{Hold, Seen, see, targets};
+pub(crate) use self::look::{Hold, Seen, targets};
 pub(crate) use self::past::{OfTube, Past};
+pub(crate) use self::see::see;
 use super::checks::KINDS;
 use crate::State;
 use crate::answer::{Answer, Problem, json};

@@ -1,5 +1,5 @@
-//! `GET /api/v1/tubes/{tube}/why`: why the jobs of a tube are not done. Its figures, what its policy
-//! holds back, who watches it, and who has its reserved jobs.
+//! `GET /api/v1/tubes/{tube}/why`: why the jobs of a tube are not done. Its figures, what its
+//! policy holds back, who watches it, and who has its reserved jobs.
 //!
 //! All clients are looked at, a slice at a time, and of reserved jobs [`RESERVED_MAX`] at most.
 

@@ -5,10 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::past::Rise;
-use super::tubes;
-use crate::answer::Problem;
 use crate::api::checks::{Check, KINDS};
-use crate::api::run;
 use crate::snapshot::Snapshot;
 use crate::{ServerHandles, State, cluster};
 use bsd::door::{Slice, Step, Work};
@@ -103,22 +100,6 @@ impl Seen {
         }
     }
 
-    async fn look_at(&mut self, state: &State, snapshot: Arc<Snapshot>) -> Result<(), Problem> {
-        self.rise = state.past.rise(&snapshot);
-        self.snapshot = Some(snapshot);
-        let look = run(&state.doorway, LookAtPolicies::default()).await?;
-        self.targets = look.targets;
-        if !look.hold_back {
-            return Ok(());
-        }
-        let look = LookAtHolds {
-            tubes: tubes::waiting_long(self),
-            holds: HashMap::new(),
-        };
-        self.holds = run(&state.doorway, look).await?.holds;
-        Ok(())
-    }
-
     /// Role of this server in its cluster, if it is a member.
     pub(super) fn membership(&self) -> Option<MemberStanding> {
         self.cluster.as_ref().map(|report| report.standing)
@@ -143,36 +124,6 @@ fn disk(handles: &ServerHandles) -> Option<(u64, u64)> {
     Some((bytes(found.f_bavail), bytes(found.f_blocks)))
 }
 
-/// Look at the server as it is now. A ready job may have been put this many seconds ago.
-pub(crate) async fn see(state: &State, wait_max_seconds: u64) -> Result<Seen, Problem> {
-    let seen = Seen::outside(state, wait_max_seconds);
-    if !state.doorway.is_open() || state.doorway.is_reading_again() {
-        // A standby and a member without a leader serve no one, and say so.
-        return match seen.standby.is_some() || seen.cluster.is_some() {
-            true => Ok(seen),
-            false => Err(Problem::unavailable(state.doorway.why_closed().to_string())),
-        };
-    }
-    let Some(snapshot) = state.snapshots.renew(state).await? else {
-        if seen.stuck.is_none() {
-            return Err(Problem::unavailable("the loop does not answer"));
-        }
-        return Ok(seen);
-    };
-    see_in(state, snapshot, wait_max_seconds).await
-}
-
-/// The same, of a snapshot that was taken before.
-pub(crate) async fn see_in(
-    state: &State,
-    snapshot: Arc<Snapshot>,
-    wait_max_seconds: u64,
-) -> Result<Seen, Problem> {
-    let mut seen = Seen::outside(state, wait_max_seconds);
-    seen.look_at(state, snapshot).await?;
-    Ok(seen)
-}
-
 /// The tubes to which dead letters go. There are so few policies that one step looks at all.
 pub(crate) fn targets(queue: &Queue) -> HashSet<String> {
     let targets = queue.policies();
@@ -185,10 +136,10 @@ pub(crate) fn targets(queue: &Queue) -> HashSet<String> {
 
 /// What policies there are.
 #[derive(Default)]
-struct LookAtPolicies {
-    targets: HashSet<String>,
+pub(super) struct LookAtPolicies {
+    pub(super) targets: HashSet<String>,
     /// One of them holds jobs back.
-    hold_back: bool,
+    pub(super) hold_back: bool,
 }
 
 impl Work for LookAtPolicies {
@@ -203,9 +154,9 @@ impl Work for LookAtPolicies {
 }
 
 /// What the policies of some tubes hold back.
-struct LookAtHolds {
-    tubes: Vec<String>,
-    holds: HashMap<String, Hold>,
+pub(super) struct LookAtHolds {
+    pub(super) tubes: Vec<String>,
+    pub(super) holds: HashMap<String, Hold>,
 }
 
 impl Work for LookAtHolds {
