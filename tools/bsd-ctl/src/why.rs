@@ -70,8 +70,11 @@ fn print(tube: &str, why: &Value, context: &mut Context<'_>) -> io::Result<()> {
     for finding in findings {
         write_advice(finding, out)?;
     }
+    let most = why["policy"]["max_reserved"].as_u64();
+    let is_held_back = most.is_some_and(|most| number("reserved") >= most);
     let well = match (findings.is_empty(), number("ready"), number("reserved")) {
         (false, ..) => None,
+        (true, 1.., _) if is_held_back => Some("Its policy holds its ready jobs back."),
         (true, 0, 0) => Some("Nothing is wrong: no job is ready, and none is reserved."),
         (true, 0, _) => Some("Nothing is wrong: no job is ready, and workers have the others."),
         (true, ..) => Some("Nothing is wrong: its ready jobs are waiting for their turn."),
@@ -129,13 +132,13 @@ fn sentences(why: &Value) -> Vec<String> {
     let from = names::shown(policy["set_for"].as_str().unwrap_or_default());
     if let Some(most) = policy["max_reserved"].as_u64() {
         let is_full = if reserved >= most {
-            ": no more are handed out"
+            " No more are handed out."
         } else {
             ""
         };
         let most = count(most, "job");
         said.push(format!(
-            "The policy of {from} lets {most} be reserved at a time, and {reserved} are{is_full}."
+            "The policy of {from} lets {most} be reserved at a time; now: {reserved}.{is_full}"
         ));
     }
     if let Some(rate) = policy["rate"].as_str() {

@@ -180,7 +180,7 @@ fn waits_long(seen: &Seen, name: &str, tube: &TubeFigures) -> (String, String) {
             _ => format!("{most} jobs"),
         };
         return (
-            format!("{why} Its policy lets {most} be reserved at a time, and {reserved} are."),
+            format!("{why} Its policy lets {most} be reserved at a time; now: {reserved}."),
             format!(
                 "`bsd-ctl why {word}` shows who has the reserved jobs. A higher `max-reserved` in \
                  the policy lets more workers work."
