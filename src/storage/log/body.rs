@@ -15,7 +15,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::storage::disk::errno::wants_descriptor;
 use crate::storage::disk::{File, read_exact_at};
 use crate::storage::format::{Entry, Record, RecordCheck, Seed};
-use crate::storage::log::BodyError;
 use crate::types::{JobId, Position};
 
 /// Bytes of a body that are read at a time.
@@ -208,6 +207,37 @@ impl InLog {
     fn read_piece(&self, from: usize, bytes: &mut Vec<u8>) -> Result<(), BodyError> {
         let size = PIECE.min(self.body_size - from);
         self.read(self.head_size + from, size, bytes)
+    }
+}
+
+/// Why a body could not be read.
+#[derive(Debug)]
+pub enum BodyError {
+    /// The bytes are not the ones that were put.
+    Damaged {
+        /// The file and offset.
+        at: String,
+    },
+    /// The process has reached its limit of open files and needs one more. The state of the body is
+    /// unknown; it can be read when a descriptor is free.
+    NoDescriptor {
+        /// The file and offset, and the system's error.
+        at: String,
+    },
+    /// The disk did not return the bytes.
+    Unreadable {
+        /// The file and offset, and the system's error.
+        at: String,
+    },
+}
+
+impl std::fmt::Display for BodyError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            BodyError::Damaged { at } => write!(f, "its body is damaged in {at}"),
+            BodyError::NoDescriptor { at } => write!(f, "its body cannot be read now from {at}"),
+            BodyError::Unreadable { at } => write!(f, "its body cannot be read from {at}"),
+        }
     }
 }
 

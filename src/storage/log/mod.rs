@@ -1,4 +1,4 @@
-//! The open log: append, commit, sync, read back. (`room` and `rotate` hold the rest of it.)
+//! The open log: append, commit, sync. (The other files hold the rest of it.)
 //!
 //! Records go into a frame in memory; a commit writes the frame and makes it durable as the policy
 //! says. One frame, one write and one sync for all commands of a loop turn.
@@ -13,7 +13,10 @@
 //!
 //! | file | question |
 //! |---|---|
-//! | here | what does an append, a commit, a read of a body do? |
+//! | here | what does an append, a commit do? |
+//! | `options` | how is it opened? |
+//! | `bodies` | how is the body of a job read back? |
+//! | `figures` | how far is it, and what has it done? |
 //! | `files` | which files are there, and how much of each is alive? |
 //! | `room`, `budget` | how much must stay free after a record, and where does it come from? |
 //! | `mode` | which part has the log in replication, and what does it need for that? |
@@ -34,10 +37,12 @@
 //! | `spool` | where is a body while it is on its way? |
 //! | `trail` | what does an archive need to know, and which files does it hold? |
 
+mod bodies;
 pub(in crate::storage) mod body;
 mod budget;
 pub(in crate::storage) mod cache;
 pub(in crate::storage) mod compaction;
+mod figures;
 pub(in crate::storage) mod files;
 pub(in crate::storage) mod held;
 mod kept;
@@ -45,6 +50,7 @@ pub(in crate::storage) mod kicks;
 mod maintain;
 mod marker;
 mod mode;
+mod options;
 mod room;
 pub(in crate::storage) mod rotate;
 pub(in crate::storage) mod skip;
@@ -56,17 +62,16 @@ pub(in crate::storage) mod sync;
 pub(in crate::storage) mod trail;
 pub(in crate::storage) mod zeros;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
+pub use self::body::BodyError;
+pub use self::options::LogOptions;
 use crate::ErrorClass;
 use crate::clock::Clock;
-use crate::storage::disk::{DirLock, Fs, read_exact_at};
+use crate::storage::disk::{DirLock, Fs};
 use crate::storage::error::{OpenError, StoreError};
-use crate::storage::format::{
-    FRAME_OVERHEAD_MAX, FrameBuilder, FrameKind, LogId, Record, Stamp, put_size,
-};
-use crate::storage::log::body::{BodyCheck, InLog};
+use crate::storage::format::{FRAME_OVERHEAD_MAX, FrameBuilder, FrameKind, Record, Stamp};
 use crate::storage::log::budget::Budget;
 use crate::storage::log::cache::FrameCache;
 use crate::storage::log::compaction::Maintenance;
@@ -76,52 +81,13 @@ use crate::storage::log::mode::Mode;
 use crate::storage::log::spares::Spares;
 use crate::storage::log::spool::{Begun, Spool};
 use crate::storage::log::stamps::Stamps;
-use crate::storage::log::sync::{Pace, SyncPolicy, SyncThread, Waker};
+use crate::storage::log::sync::{Pace, SyncPolicy, SyncThread};
 use crate::storage::log::trail::Trail;
 use crate::storage::standby;
 use crate::types::{JobId, Place, Position, SegmentId, Time};
 
 /// A frame that has grown to this size, bytes, is written before the turn ends.
 const FRAME_SIZE_MAX: u64 = 1 << 20;
-/// The buffer of a larger body is dropped when the next one is read.
-const SCRATCH_SIZE_MAX: usize = 1 << 20;
-
-/// How a log is opened.
-#[derive(Clone)]
-pub struct LogOptions {
-    /// The data directory; created when missing.
-    pub dir: PathBuf,
-    /// When records become durable.
-    pub sync: SyncPolicy,
-    /// Bytes of a segment file; a record that is larger gets a segment that fits it.
-    pub segment_size: u32,
-    /// Bytes of recently written records that are kept in memory.
-    pub cache_size: usize,
-    /// The identity of a new log; `None` for a random one.
-    pub log_id: Option<LogId>,
-    /// Start a new epoch of the existing log, in a segment of its own: for a copy that continues in
-    /// place of the original.
-    pub new_epoch: bool,
-    /// The log is the copy of a standby, and stays one. Otherwise it takes the place of what it is the
-    /// copy of: ids are left out, and then the marker that it is a copy is removed.
-    pub standby: bool,
-    /// The log may be one of several with the same jobs: there may be a ledger beside it, whose owner
-    /// this is. Otherwise such a directory is refused.
-    pub member: bool,
-    /// How to wake the loop. `None`: no background threads; everything happens inside the calls, in
-    /// an order that depends only on them.
-    pub waker: Option<Waker>,
-}
-
-impl std::fmt::Debug for LogOptions {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("LogOptions")
-            .field("dir", &self.dir)
-            .field("sync", &self.sync)
-            .field("segment_size", &self.segment_size)
-            .finish_non_exhaustive()
-    }
-}
 
 /// How much of the reserved space a record may use, and whether a reply waits for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -154,37 +120,6 @@ pub enum AppendError {
 impl From<StoreError> for AppendError {
     fn from(error: StoreError) -> AppendError {
         AppendError::Failed(error)
-    }
-}
-
-/// Why a body could not be read.
-#[derive(Debug)]
-pub enum BodyError {
-    /// The bytes are not the ones that were put.
-    Damaged {
-        /// The file and offset.
-        at: String,
-    },
-    /// The process has reached its limit of open files and needs one more. The state of the body is
-    /// unknown; it can be read when a descriptor is free.
-    NoDescriptor {
-        /// The file and offset, and the system's error.
-        at: String,
-    },
-    /// The disk did not return the bytes.
-    Unreadable {
-        /// The file and offset, and the system's error.
-        at: String,
-    },
-}
-
-impl std::fmt::Display for BodyError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            BodyError::Damaged { at } => write!(f, "its body is damaged in {at}"),
-            BodyError::NoDescriptor { at } => write!(f, "its body cannot be read now from {at}"),
-            BodyError::Unreadable { at } => write!(f, "its body cannot be read from {at}"),
-        }
     }
 }
 
@@ -646,103 +581,6 @@ impl Log {
         Position::new(entry.first, offset)
     }
 
-    /// The body of the job `id`, whose put record lies at `place`. It is checked, unless it has
-    /// been in memory since it was put.
-    pub fn read_body(
-        &mut self,
-        place: Place,
-        id: JobId,
-        tube_size: usize,
-        body_size: usize,
-    ) -> Result<&[u8], BodyError> {
-        let size = put_size(tube_size, body_size);
-        let body = size - body_size..;
-        if place.file == self.active.handle
-            && !self.frame.is_empty()
-            && place.offset >= self.frame.offset()
-        {
-            let from = (place.offset - self.frame.offset()) as usize;
-            return Ok(&self.frame.bytes()[from..from + size][body]);
-        }
-        let file = self.files.get(place.file);
-        let position = Position::new(file.entry.first, place.offset);
-        let at = || format!("{} at byte {}", file.entry.file_name(), place.offset);
-        let held = self.mode.held();
-        if let Some(record) = held.and_then(|held| held.get(position, size)) {
-            return Ok(&record[body]);
-        }
-        if !file.compacted
-            && let Some(record) = self.cache.get(position, size)
-        {
-            return Ok(&record[body]);
-        }
-        if self.scratch.capacity() > SCRATCH_SIZE_MAX.max(size) {
-            self.scratch = Vec::new();
-        }
-        self.scratch.resize(size, 0);
-        if let Err(error) = read_exact_at(&*file.file, &mut self.scratch, place.offset.into()) {
-            return Err(BodyError::of_read(at(), &error));
-        }
-        match Record::decode_put(&self.scratch, file.seed, place.offset) {
-            Some(Record::Put {
-                id: found, body, ..
-            }) if found == id && body.len() == body_size => Ok(&self.scratch[size - body_size..]),
-            _ => {
-                let at = at();
-                let lost = place.offset..place.offset.saturating_add(size as u32);
-                self.files.note_damage(place.file, &[lost], None);
-                Err(BodyError::Damaged { at })
-            }
-        }
-    }
-
-    /// Begin to read the same body piece by piece. Nothing is read before [`Log::written`] has come to
-    /// [`BodyCheck::end`].
-    #[must_use]
-    pub fn check_body(
-        &self,
-        place: Place,
-        id: JobId,
-        tube_size: usize,
-        body_size: usize,
-    ) -> BodyCheck {
-        let file = self.files.get(place.file);
-        let record = InLog {
-            file: file.file.clone(),
-            loan: file.loan.clone(),
-            entry: file.entry,
-            seed: file.seed,
-            offset: place.offset,
-            head_size: put_size(tube_size, 0),
-            body_size,
-        };
-        BodyCheck::new(id, record)
-    }
-
-    /// A check has found the put record at `place` damaged, or it could not be read.
-    pub fn note_damaged_put(&mut self, place: Place, tube_size: usize, body_size: usize) {
-        let size = put_size(tube_size, body_size) as u32;
-        let lost = place.offset..place.offset.saturating_add(size);
-        self.files.note_damage(place.file, &[lost], None);
-    }
-
-    /// Bytes of files that are gone and still read.
-    #[must_use]
-    pub fn lent(&self) -> u64 {
-        self.files.loans.bytes()
-    }
-
-    /// The files, and how much of each is alive.
-    #[must_use]
-    pub fn files(&self) -> &Files {
-        &self.files
-    }
-
-    /// The same, to record which records live and die.
-    pub fn files_mut(&mut self) -> &mut Files {
-        &mut self.files
-    }
-
     /// Replies given now wait for this position.
     #[must_use]
     pub fn awaited(&self) -> Position {
@@ -768,43 +606,6 @@ impl Log {
     #[must_use]
     pub fn written(&self) -> Position {
         self.written
-    }
-
-    /// The data directory.
-    #[must_use]
-    pub fn dir(&self) -> &Path {
-        &self.dir
-    }
-
-    /// No job with this id or a greater one is in the log.
-    #[must_use]
-    pub fn next_id(&self) -> JobId {
-        self.next_id
-    }
-
-    /// True if something was written that is not known to be durable.
-    #[must_use]
-    pub fn has_unsynced(&self) -> bool {
-        self.durable < self.written
-    }
-
-    /// True while the thread syncs.
-    #[must_use]
-    pub fn is_syncing(&self) -> bool {
-        self.sync_thread.as_ref().is_some_and(SyncThread::is_busy)
-    }
-
-    /// True if the next commit waits for the disk.
-    #[must_use]
-    pub fn will_wait(&self) -> bool {
-        let is_awaited = self.awaited > self.written;
-        is_awaited && self.options.sync == SyncPolicy::Always && !self.pace.is_slow()
-    }
-
-    /// True if appended records have not been written.
-    #[must_use]
-    pub fn has_unwritten(&self) -> bool {
-        !self.frame.is_empty()
     }
 
     /// Append that a kick has `left` jobs to kick from now on; 0 means that it is over. `number` is
@@ -844,26 +645,6 @@ impl Log {
         self.kicks.list()
     }
 
-    /// The first and the last segment's number, for `stats`.
-    #[must_use]
-    pub fn segments(&self) -> (SegmentId, SegmentId) {
-        let number = |handle: Option<u32>| {
-            handle
-                .map(|handle| self.files.get(handle).entry.first)
-                .unwrap_or_default()
-        };
-        (
-            number(self.files.in_order().next()),
-            number(self.files.in_order().next_back()),
-        )
-    }
-
-    /// Records that this process appended.
-    #[must_use]
-    pub fn records_written(&self) -> u64 {
-        self.records_written
-    }
-
     /// True if a file may still contain a record that lay in one of the segments from `first` to
     /// `last` and that the record at `place` made dead. Only a compaction changes that.
     #[must_use]
@@ -874,24 +655,6 @@ impl Log {
     /// Have the file that holds `segment` rewritten, whatever that saves: what is dead in it is to go.
     pub fn rewrite_soon(&mut self, segment: SegmentId) {
         self.files.rewrite_soon(segment);
-    }
-
-    /// How many compactions have taken effect since this process started.
-    #[must_use]
-    pub fn compactions(&self) -> u64 {
-        self.maintenance.compactions
-    }
-
-    /// Records that compaction copied since this process started.
-    #[must_use]
-    pub fn records_migrated(&self) -> u64 {
-        self.maintenance.records_migrated
-    }
-
-    /// The largest size of a segment, bytes.
-    #[must_use]
-    pub fn segment_size(&self) -> u32 {
-        self.options.segment_size
     }
 
     pub(crate) fn check(&self) -> Result<(), StoreError> {
