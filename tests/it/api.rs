@@ -407,6 +407,28 @@ fn pages_of_tubes_follow_each_other() {
 }
 
 #[test]
+fn who_has_the_jobs_of_a_tube_is_told_however_many_they_are() {
+    let site = start();
+    let (mut one, mut other) = (site.server.connect(), site.server.connect());
+    for tube in ["busy", "else"] {
+        one.ask(&format!("use {tube}"));
+        one.ask(&format!("watch {tube}"));
+        (0..300).for_each(|_| _ = one.put(b"x"));
+    }
+    other.ask("watch busy");
+    (0..40).for_each(|_| _ = other.reserve());
+    (0..560).for_each(|_| _ = one.reserve());
+    let described = Description::of(&site);
+    let path = "/api/v1/tubes/busy/why";
+    let why = described.get(&site, "/api/v1/tubes/{tube}/why", path, 200);
+    let holders = why["holders"].as_array().unwrap();
+    let mut jobs: Vec<_> = holders.iter().map(|it| it["jobs"].as_u64()).collect();
+    jobs.sort_unstable();
+    assert_eq!(jobs, [Some(40), Some(260)], "{why:#}");
+    assert_eq!(why["reserved_left_out"], 0, "{why:#}");
+}
+
+#[test]
 fn clients_are_listed_with_what_they_use_watch_and_have_reserved() {
     let site = start();
     let mut wires: Vec<_> = (0..5).map(|_| site.server.connect()).collect();

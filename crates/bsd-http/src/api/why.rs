@@ -1,7 +1,7 @@
 //! `GET /api/v1/tubes/{tube}/why`: why the jobs of a tube are not done. Its figures, what its
 //! policy holds back, who watches it, and who has its reserved jobs.
 //!
-//! All clients are looked at, a slice at a time, and of reserved jobs [`RESERVED_MAX`] at most.
+//! All clients and their reserved jobs are looked at, a slice at a time, [`RESERVED_MAX`] jobs at most.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::exposition::seconds;
 use crate::snapshot::{LOOK_AFTER, Snapshot, TubeFigures};
 use bsd::door::{Slice, Step, Work};
 use bsd::engine::Figures;
-use bsd::queue::Queue;
+use bsd::queue::{JobView, Mark};
 use bsd::types::{ClientId, JobId, Now, Time};
 
 /// Reserved jobs that are looked at, those of other tubes too.
@@ -100,8 +100,9 @@ struct Look {
     targets: HashSet<String>,
     /// The name or pattern under which the policy was set.
     hold: Option<(String, Hold)>,
-    /// The next client.
+    /// The next client, and the one whose jobs are looked at.
     next: u32,
+    current: Option<Current>,
     looked_at: usize,
     watchers: Vec<Value>,
     holders: Vec<Holder>,
@@ -118,6 +119,7 @@ impl Look {
             targets: HashSet::new(),
             hold: None,
             next: 0,
+            current: None,
             looked_at: 0,
             watchers: Vec::new(),
             holders: Vec::new(),
@@ -138,28 +140,68 @@ impl Look {
         self.found.is_some()
     }
 
-    fn look_at(&mut self, id: ClientId, slice: &Slice<'_>) {
+    /// One step: a client, or one of its reserved jobs. `false` behind the last.
+    fn look_on(&mut self, slice: &Slice<'_>) -> bool {
+        match self.current.take() {
+            Some(current) => self.look_at_job(current, slice),
+            None if self.next >= slice.engine().queue().clients_bound() => return false,
+            None => {
+                self.next += 1;
+                self.look_at_client(ClientId(self.next - 1), slice);
+            }
+        }
+        true
+    }
+
+    fn look_at_client(&mut self, id: ClientId, slice: &Slice<'_>) {
         let queue = slice.engine().queue();
         let (Some(view), Some(link)) = (queue.client_view(id), slice.link(id)) else {
             return;
         };
-        let address = || link.peer.map(|peer| peer.to_string());
-        let name = || link.name.as_deref().map(str::to_owned);
         if self.watchers.len() < CLIENTS_MAX && queue.watches(id, &self.name) {
             self.watchers.push(json!({
                 "client": id.0,
-                "address": address(),
-                "name": name(),
+                "address": link.peer.map(|peer| peer.to_string()),
+                "name": link.name.as_deref(),
                 "waits": view.is_waiting,
                 "worker": view.is_worker,
             }));
         }
-        let Some(holder) = self.held_by(id, queue) else {
+        self.current = view.first_reserved.map(|mark| Current {
+            id,
+            mark,
+            holder: None,
+        });
+    }
+
+    fn look_at_job(&mut self, mut current: Current, slice: &Slice<'_>) {
+        let (queue, id) = (slice.engine().queue(), current.id);
+        // It may have left since the last slice.
+        if queue.client_view(id).is_none() {
+            return;
+        }
+        if self.looked_at == RESERVED_MAX {
+            return self.end_client(current, slice);
+        }
+        self.looked_at += 1;
+        let is_meant = |job: &JobView<'_>| job.tube == self.name && job.reserver == Some(id);
+        if let Some(job) = queue.job(current.mark.id).filter(is_meant) {
+            self.reserved += 1;
+            current.hold(&job);
+        }
+        match queue.reserved_behind(id, current.mark) {
+            Some(mark) => self.current = Some(Current { mark, ..current }),
+            None => self.end_client(current, slice),
+        }
+    }
+
+    fn end_client(&mut self, current: Current, slice: &Slice<'_>) {
+        let (Some(holder), Some(link)) = (current.holder, slice.link(current.id)) else {
             return;
         };
         self.holders.push(Holder {
-            address: address(),
-            name: name(),
+            address: link.peer.map(|peer| peer.to_string()),
+            name: link.name.as_deref().map(str::to_owned),
             ..holder
         });
         if self.holders.len() > CLIENTS_MAX {
@@ -168,35 +210,34 @@ impl Look {
             self.holders_left_out += 1;
         }
     }
+}
 
-    /// What a client has reserved of the tube.
-    fn held_by(&mut self, id: ClientId, queue: &Queue) -> Option<Holder> {
-        let first = queue.client_view(id)?.first_reserved;
-        let marks = std::iter::successors(first, |mark| queue.reserved_behind(id, *mark));
-        let mut found: Option<Holder> = None;
-        for mark in marks.take(RESERVED_MAX.saturating_sub(self.looked_at)) {
-            self.looked_at += 1;
-            let Some(job) = queue.job(mark.id).filter(|job| job.tube == self.name) else {
-                continue;
-            };
-            self.reserved += 1;
-            let deadline = job.deadline.unwrap_or_default();
-            let since = Time(deadline.0.saturating_sub(Time(0).plus_seconds(job.ttr).0));
-            let holder = found.get_or_insert(Holder {
-                client: id,
-                address: None,
-                name: None,
-                jobs: 0,
-                first: job.id,
-                since,
-                deadline,
-            });
-            holder.jobs += 1;
-            if since < holder.since {
-                (holder.first, holder.since, holder.deadline) = (job.id, since, deadline);
-            }
+/// A client whose reserved jobs are looked at.
+struct Current {
+    id: ClientId,
+    /// The next job.
+    mark: Mark,
+    /// What it has of the tube, as far as was looked.
+    holder: Option<Holder>,
+}
+
+impl Current {
+    fn hold(&mut self, job: &JobView<'_>) {
+        let deadline = job.deadline.unwrap_or_default();
+        let since = Time(deadline.0.saturating_sub(Time(0).plus_seconds(job.ttr).0));
+        let holder = self.holder.get_or_insert(Holder {
+            client: self.id,
+            address: None,
+            name: None,
+            jobs: 0,
+            first: job.id,
+            since,
+            deadline,
+        });
+        holder.jobs += 1;
+        if since < holder.since {
+            (holder.first, holder.since, holder.deadline) = (job.id, since, deadline);
         }
-        found
     }
 }
 
@@ -206,13 +247,10 @@ impl Work for Look {
             return Step::Done;
         }
         for looks in 1.. {
-            if self.next >= slice.engine().queue().clients_bound() {
+            if !self.look_on(slice) {
                 self.holders.sort_by_key(|holder| holder.since);
                 return Step::Done;
             }
-            let id = ClientId(self.next);
-            self.next += 1;
-            self.look_at(id, slice);
             if looks % LOOK_AFTER == 0 && slice.is_over() {
                 break;
             }
