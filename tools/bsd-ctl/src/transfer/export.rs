@@ -73,14 +73,16 @@ pub(crate) fn run_export(args: &ExportArgs, context: &mut Context<'_>) -> Result
     check_can(&mut client, &["list-jobs"])?;
     let tube = &args.tube;
     let found = client.tube(tube)?.ok_or_else(|| names::no_tube(tube))?;
-    let mut states = match args.states.is_empty() {
-        true => Exported::USUAL.to_vec(),
-        false => args.states.clone(),
+    let states = match args.states.is_empty() {
+        true => &Exported::USUAL[..],
+        false => &args.states,
     };
-    states.dedup();
     let mut written = 0;
-    for state in &states {
-        written += export(&mut client, tube, *state, context)?;
+    for (at, state) in states.iter().enumerate() {
+        // A state that is given twice is written once.
+        if !states[..at].contains(state) {
+            written += export(&mut client, tube, *state, context)?;
+        }
     }
     context.out.flush()?;
     let reserved = found.number("current-jobs-reserved");

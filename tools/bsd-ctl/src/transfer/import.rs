@@ -72,6 +72,8 @@ struct Tally {
     there: u64,
     /// Reserved jobs that are ready now.
     freed: u64,
+    /// Jobs are put to be buried, and are not yet.
+    is_burying: bool,
 }
 
 pub(crate) fn run_import(args: &ImportArgs, context: &mut Context<'_>) -> Result<u8, Failure> {
@@ -123,6 +125,12 @@ pub(crate) fn run_import(args: &ImportArgs, context: &mut Context<'_>) -> Result
             note(format_args!(
                 "{skip}, and up to {BATCH_LINES} behind them may be; {go_on}"
             ));
+            if tally.is_burying {
+                note(
+                    "jobs of those lines that were to be buried may have been put with a delay of \
+                     136 years; `bsd-ctl jobs TUBE --state delayed` shows them",
+                );
+            }
             Err(failure)
         }
     }
@@ -188,6 +196,7 @@ fn import(
 /// deleted again.
 fn put_all(batch: &[Job], client: &mut Client, tally: &mut Tally) -> Result<(), Failure> {
     let bytes: Vec<u8> = batch.iter().flat_map(Job::command).collect();
+    tally.is_burying = batch.iter().any(|job| job.is_buried);
     client.send(&bytes)?;
     let (mut refused, mut buried) = (None, Vec::new());
     let (mut too_many, mut done) = (Vec::new(), 0);
@@ -213,6 +222,7 @@ fn put_all(batch: &[Job], client: &mut Client, tally: &mut Tally) -> Result<(), 
         }
     }
     bury(&buried, client, tally)?;
+    tally.is_burying = !too_many.is_empty();
     tally.lines += done;
     let Some(why) = refused else { return Ok(()) };
     let ids = too_many.iter().map(|id| format!("delete {id}"));
