@@ -23,8 +23,8 @@ const JOBS_HELP: &str = concat!(
     "\
 Over the server's API, which beanstalkd does not have. The jobs come in the order of their turn:
 buried ones in the order in which they were buried. LEFT is how long until a delayed job is ready. A
-body is shown as text, or as hexadecimal digits if it is none, the first 200 characters; a body past
-64 KiB is not. With --json each job is a line.
+body is shown as text, or as hexadecimal digits if it is no text: the first 200 characters. A body
+past 64 KiB is not shown. With --json each job is a line.
 
 Examples:
   bsd-ctl jobs mail
@@ -208,7 +208,7 @@ fn body(job: &Value) -> String {
     }
 }
 
-/// A time for people; `-` where there is none.
+/// A time for people; `-` if it is missing.
 fn time(seconds: &Value) -> String {
     match seconds.as_f64() {
         Some(_) => age(seconds).to_string(),

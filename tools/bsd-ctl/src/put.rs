@@ -125,7 +125,7 @@ fn outcome(client: &Client, reply: &Reply) -> Result<Outcome, Failure> {
 /// Why a put was refused, and what to do.
 ///
 /// # Errors
-/// The reply is none to a put.
+/// If no put is answered in this way.
 pub(crate) fn why_refused(client: &Client, reply: &Reply) -> Result<String, Failure> {
     let why = match &*reply.line {
         "JOB_TOO_BIG" => {

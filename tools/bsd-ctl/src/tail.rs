@@ -30,7 +30,7 @@ until Ctrl-C. No one waits for who reads: where that is too slow, a line says ho
 tubes were lost. In a PATTERN, * stands for any characters and ? for one; put it in quotes.
 
 With --bodies the server is asked for the body of each job that is told of, as far as it is still
-there: the first 200 characters, as text, or as hexadecimal digits if it is none.
+there: the first 200 characters, as text, or as hexadecimal digits if it is no text.
 
 Examples:
   bsd-ctl tail --for 1

@@ -169,7 +169,7 @@ fn weight(tube: &Dictionary, sort: Sort) -> f64 {
     }
 }
 
-/// Add to tubes what the API of the same server tells of them; false: there is none.
+/// Add to tubes what the API of the same server tells of them; false: it has no API.
 fn add_ranking(
     args: &TubesArgs,
     id: &str,
@@ -220,7 +220,7 @@ fn add_ranking(
     Ok(true)
 }
 
-/// A time for people: `-` where it is not known, `0` where there is none.
+/// A time for people: `-` if it is not known, `0` if no job is ready.
 fn time(tube: &Dictionary, key: &str) -> String {
     match tube.get(key) {
         None => "-".to_owned(),
