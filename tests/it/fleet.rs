@@ -76,14 +76,15 @@ impl Fleet {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let tell = self.tell.clone();
         std::thread::spawn(move || {
-            for line in lines.map_while(Result::ok) {
-                // Its last line may be cut short.
+            let mut line = String::new();
+            while stdout.read_line(&mut line).is_ok_and(|size| size > 0) {
                 if let Some(said) = parse(&line) {
                     let _ = tell.send(said);
                 }
+                line.clear();
             }
             let _ = tell.send(Said::Ended(number));
         });
@@ -144,14 +145,26 @@ fn end(mut worker: Child) {
     let _ = worker.wait();
 }
 
+/// A line of a worker. The last one has no end if the worker was killed within it: a worker may write
+/// a line in parts, as Python does with `PYTHONUNBUFFERED`.
 fn parse(line: &str) -> Option<Said> {
-    let (what, rest) = line.split_once(' ')?;
+    let (what, rest) = line.strip_suffix('\n')?.split_once(' ')?;
     let (id, body) = rest.split_once(' ')?;
     let (id, body) = (id.parse().ok()?, body.to_owned());
     match what {
         "got" => Some(Said::Got { id, body }),
         "done" => Some(Said::Done { id, body }),
         _ => None,
+    }
+}
+
+#[test]
+fn a_line_that_is_cut_short_says_nothing() {
+    let line = "got 101 good 2 10\n";
+    let body = "good 2 10".to_owned();
+    assert_eq!(parse(line), Some(Said::Got { id: 101, body }));
+    for size in 0..line.len() {
+        assert_eq!(parse(&line[..size]), None, "{}", &line[..size]);
     }
 }
 
