@@ -343,7 +343,6 @@ impl<'a> Life<'a> {
         }
         let job = self.past.now().jobs.get(&id).cloned();
         let (old, is_buried) = job.map_or((0, false), |job| (job.pri, job.buried.is_some()));
-        let copy = self.engine.queue().next_id();
         let kick = kind == 5;
         let (action, effect) = match kind {
             0 if is_buried => (JobAction::Priority(pri), Effect::Bury(id, pri)),
@@ -351,12 +350,9 @@ impl<'a> Life<'a> {
             1 => (JobAction::Delay(1), Effect::Ready(vec![id])),
             2 => (JobAction::Bury, Effect::Bury(id, old)),
             _ => {
-                let effect = Effect::Move {
-                    id,
-                    copy,
-                    tube,
-                    kick,
-                };
+                let kicked = kick.then(|| Effect::Ready(vec![id]));
+                let moved = [Effect::Attribute(id, Some(tube))];
+                let effect = Effect::All(kicked.into_iter().chain(moved).collect());
                 (
                     JobAction::Move {
                         tube: tube.into(),
@@ -374,8 +370,7 @@ impl<'a> Life<'a> {
             return self.engine.commit(*self.now);
         };
         match altered {
-            Altered::Done(_) => self.past.add(effect, self.engine.after()),
-            Altered::Damaged => panic!("a body cannot be read on a disk that gives it"),
+            Altered::Done => self.past.add(effect, self.engine.after()),
             Altered::Same | Altered::NotFound | Altered::Reserved | Altered::NoRoom => {}
         }
         Ok(())

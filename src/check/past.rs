@@ -36,13 +36,6 @@ pub(super) enum Effect {
     Delete(JobId),
     Release(JobId, u32),
     Bury(JobId, u32),
-    /// The job has this id and is in this tube, and where it is buried, buried last.
-    Move {
-        id: JobId,
-        copy: JobId,
-        tube: &'static str,
-        kick: bool,
-    },
     /// The job gets attributes, and with them a tube or none; where it is buried, it is buried last.
     Attribute(JobId, Option<&'static str>),
     /// These jobs become ready, if they are not.
@@ -94,20 +87,6 @@ impl State {
                 self.burials += 1;
                 let place = Some(self.burials);
                 self.change(id, |job| (job.pri, job.buried) = (pri, place));
-            }
-            Effect::Move {
-                id,
-                copy,
-                tube,
-                kick,
-            } => {
-                if let Some(mut job) = self.jobs.remove(&id) {
-                    self.burials += 1;
-                    let place = Some(self.burials);
-                    (job.tube, job.home) = (tube, tube);
-                    job.buried = job.buried.and(place).filter(|_| !kick);
-                    self.apply(Effect::Put(copy, job));
-                }
             }
             Effect::Attribute(id, tube) => {
                 self.burials += 1;

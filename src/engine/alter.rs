@@ -2,20 +2,16 @@
 //! without reserving it, or its priority, its delay or its tube is changed.
 //!
 //! A job that a client has reserved is the client's: it is left alone, unless it is taken from the
-//! client first, as if its time were up. A delete is one record, everything else one record of a
-//! job's state, as a release is, except for a move. A job stays in its tube for life, so a move is
-//! the put of a copy and the delete of the original, in one frame of the log: a crash leaves the one
-//! or the other, never both and never neither.
-
-use std::sync::Arc;
+//! client first, as if its time were up. A delete is one record, a move one of the tube that the job is
+//! in, everything else one record of a job's state, as a release is. Where a job is moved and kicked,
+//! both records are in one frame of the log.
 
 use super::commands::SERVED;
-use super::outcome::{Handed, Logged};
+use super::outcome::Logged;
 use super::{Engine, ReplySink};
 use crate::protocol::Op;
-use crate::queue::JobView;
-use crate::storage::{AppendError, NO_KICK, Purpose, StoreError};
-use crate::types::{Change, Counters, JobId, JobState, Now};
+use crate::storage::{NO_KICK, Purpose, StoreError};
+use crate::types::{JobId, JobState, Now};
 
 /// Change of a job for an operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,7 +26,8 @@ pub enum JobAction {
     Delay(u32),
     /// It gets this priority. It stays in its state; among buried jobs it comes last.
     Priority(u32),
-    /// It is in another tube, under a new id, and as old as before. Among buried jobs it comes last.
+    /// As the command `move-job`: it is in another tube, with the id, the age and the state that it has.
+    /// Among buried jobs it comes last.
     Move {
         /// The tube.
         tube: Box<str>,
@@ -65,19 +62,16 @@ impl JobAction {
 /// Result of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Altered {
-    /// It is done, and durable as the policy says once [`Engine::after`] is acknowledged. The job
-    /// has this id now, or had it when it was deleted.
-    Done(JobId),
+    /// It is done, and durable as the policy says once [`Engine::after`] is acknowledged.
+    Done,
     /// It was so before.
     Same,
     /// There is no such job.
     NotFound,
     /// A client has reserved it.
     Reserved,
-    /// There is no room on the disk or in the memory, or no id is left. Nothing happened.
+    /// There is no room on the disk or in the memory. Nothing happened.
     NoRoom,
-    /// Its body, which a move copies, could not be read as it was put. The job has been buried.
-    Damaged,
 }
 
 impl Engine {
@@ -121,7 +115,7 @@ impl Engine {
             JobAction::TakeBack => {
                 // Someone may wait for it.
                 self.is_busy |= self.queue.take_back(id, now.mono);
-                return Ok(Altered::Done(id));
+                return Ok(Altered::Done);
             }
             JobAction::Priority(pri) if *pri == job.pri => return Ok(Altered::Same),
             JobAction::Bury if job.state == JobState::Buried => return Ok(Altered::Same),
@@ -155,7 +149,7 @@ impl Engine {
         if *action == JobAction::Kick {
             self.serve_waiting(SERVED, now, sink)?;
         }
-        Ok(Altered::Done(id))
+        Ok(Altered::Done)
     }
 
     fn redrive(
@@ -168,18 +162,12 @@ impl Engine {
             return Ok(Altered::Same);
         };
         self.serve_waiting(SERVED, now, sink)?;
-        Ok(match logged {
-            Logged::Done => Altered::Done(id),
-            Logged::Full => Altered::NoRoom,
-        })
+        Ok(altered(logged))
     }
 
     fn delete_job(&mut self, id: JobId, now: Now) -> Result<Altered, StoreError> {
         self.count(Op::Delete);
-        Ok(match self.delete(id, now)? {
-            Logged::Done => Altered::Done(id),
-            Logged::Full => Altered::NoRoom,
-        })
+        Ok(altered(self.delete(id, now)?))
     }
 
     fn move_job(
@@ -189,152 +177,17 @@ impl Engine {
         now: Now,
         sink: &mut dyn ReplySink,
     ) -> Result<Altered, StoreError> {
-        if !self.has_room_for_tube(tube, now) {
-            return Ok(Altered::NoRoom);
-        }
-        let Some(body_size) = self.queue.job(id).map(|job| job.body_size) else {
-            return Ok(Altered::NotFound);
-        };
-        if self.memory_max.is_some() && !self.has_memory_for(body_size.into(), now) {
-            return Ok(Altered::NoRoom);
-        }
-        self.make_way(Purpose::Delete, now)?;
-        let body = match self.copy_body(id, now)? {
-            Ok(body) => body,
-            Err(altered) => return Ok(altered),
-        };
-        let Some(copy) = self.queue.take_id() else {
-            return Ok(Altered::NoRoom);
-        };
-        let altered = self.replace(id, copy, (tube, kick), &body, now)?;
+        self.count(Op::MoveJob);
+        let logged = self.move_to(id, (tube, kick), now)?;
         self.serve_waiting(SERVED, now, sink)?;
-        Ok(altered)
-    }
-
-    /// The body of a job, or the reason why it cannot be read.
-    fn copy_body(&mut self, id: JobId, now: Now) -> Result<Result<Vec<u8>, Altered>, StoreError> {
-        let Some(job) = self.queue.job(id) else {
-            return Ok(Err(Altered::NotFound));
-        };
-        let (place, tube_size, body_size) = (job.place, job.put_tube_size, job.body_size as usize);
-        let error = match self.store.read_body(place, id, tube_size, body_size) {
-            Ok(body) => return Ok(Ok(body.to_vec())),
-            Err(error) => error,
-        };
-        Ok(Err(match self.not_read(id, &error, now)? {
-            Handed::NotNow => Altered::NoRoom,
-            _ => Altered::Damaged,
-        }))
-    }
-
-    /// Put a copy of a job into another tube and delete the original, in one frame.
-    fn replace(
-        &mut self,
-        id: JobId,
-        copy: JobId,
-        (tube, kick): (&str, bool),
-        body: &[u8],
-        now: Now,
-    ) -> Result<Altered, StoreError> {
-        let Some(mut job) = self.queue.job(id) else {
-            return Ok(Altered::NotFound);
-        };
-        if kick && job.state != JobState::Ready {
-            job.state = JobState::Ready;
-            job.counters.kicks = job.counters.kicks.saturating_add(1);
-        }
-        let list = self.list_of_copy(id, tube, now);
-        let mut logged = vec![put_of_copy(&job, copy, tube)];
-        logged.extend(
-            list.as_deref()
-                .map(|list| Change::Attributes { id: copy, list }),
-        );
-        if !is_as_put(&job) {
-            logged.push(update_of_copy(&job, copy));
-        }
-        let logged = &logged[..];
-        match self.store.join(logged, body, now) {
-            Ok(()) => {}
-            Err(AppendError::NoRoom(_)) => return Ok(Altered::NoRoom),
-            Err(AppendError::Failed(error)) => return Err(error),
-        }
-        let events = self.queue.event_count();
-        let from: Arc<str> = job.tube.into();
-        let is_done = self.log_copy(logged, tube, body, now)?;
-        if is_done {
-            let deleted = self.log_delete(id, now)?;
-            // A panic leaves nothing of this on the disk: the frame is not written yet.
-            assert!(
-                matches!(deleted, Logged::Done),
-                "room was made for the delete of job {id}"
-            );
-        }
-        let moved = is_done.then_some((id, &*from, copy));
-        self.queue.replace_events(events, moved, now.mono);
-        self.store.part()?;
-        Ok(match is_done {
-            true => Altered::Done(copy),
-            false => Altered::NoRoom,
-        })
-    }
-
-    /// Log and apply the changes that make a copy; `false`: there was no room, and nothing is left
-    /// of it.
-    fn log_copy(
-        &mut self,
-        changes: &[Change<'_>],
-        tube: &str,
-        body: &[u8],
-        now: Now,
-    ) -> Result<bool, StoreError> {
-        for change in changes {
-            let logged = match *change {
-                Change::Put { .. } => self.log_put(change, tube, body, now)?,
-                Change::Attributes { .. } => self.log_attributes(change, now)?,
-                _ => self.log_update(change, NO_KICK, Purpose::Update, now)?,
-            };
-            match (logged, *change) {
-                (Logged::Done, _) => {}
-                (Logged::Full, Change::Update { id, .. } | Change::Attributes { id, .. }) => {
-                    let undone = self.log_delete(id, now)?;
-                    assert!(
-                        matches!(undone, Logged::Done),
-                        "room was made for the delete of job {id}"
-                    );
-                    return Ok(false);
-                }
-                (Logged::Full, _) => return Ok(false),
-            }
-        }
-        Ok(true)
+        Ok(altered(logged))
     }
 }
 
-/// The put alone says all there is to say of the job, attributes apart.
-fn is_as_put(job: &JobView<'_>) -> bool {
-    job.state == JobState::Ready && job.delay == 0 && job.counters == Counters::default()
-}
-
-fn put_of_copy<'a>(job: &JobView<'_>, copy: JobId, tube: &'a str) -> Change<'a> {
-    Change::Put {
-        id: copy,
-        tube,
-        pri: job.pri,
-        delay: 0,
-        ttr: job.ttr,
-        created: job.created,
-        body_size: job.body_size,
-    }
-}
-
-fn update_of_copy(job: &JobView<'_>, copy: JobId) -> Change<'static> {
-    Change::Update {
-        id: copy,
-        state: job.state,
-        pri: job.pri,
-        delay: job.delay,
-        deadline: job.deadline.unwrap_or_default(),
-        counters: job.counters,
+fn altered(logged: Logged) -> Altered {
+    match logged {
+        Logged::Done => Altered::Done,
+        Logged::Full => Altered::NoRoom,
     }
 }
 
@@ -392,7 +245,7 @@ mod tests {
             engine.run(client, Request::Command(put), NOW, &mut Nowhere);
             if id.0 % 2 == 0 {
                 let done = engine.alter(id, &JobAction::Bury, NOW, &mut Nowhere);
-                assert_eq!(done.unwrap(), Altered::Done(id));
+                assert_eq!(done.unwrap(), Altered::Done);
             }
             engine.commit(NOW).unwrap();
         }
@@ -404,7 +257,7 @@ mod tests {
         let mut engine = open(&filled()).unwrap();
         let mut redrive = |id| engine.alter(id, &JobAction::Redrive, NOW, &mut Nowhere);
         assert_eq!(redrive(JobId(1)).unwrap(), Altered::Same, "it is ready");
-        assert_eq!(redrive(JobId(2)).unwrap(), Altered::Done(JobId(2)));
+        assert_eq!(redrive(JobId(2)).unwrap(), Altered::Done);
         let job = engine.queue().job(JobId(2)).unwrap();
         assert_eq!((job.state, job.counters.kicks), (JobState::Ready, 1));
         assert_eq!(engine.queue().attributes(JobId(2)), None);
@@ -423,10 +276,7 @@ mod tests {
             if fs.is_crashed() {
                 return Err("it has crashed".into());
             }
-            assert!(
-                matches!(done, Altered::Done(now) if now > id),
-                "{id}: {done:?}"
-            );
+            assert_eq!(done, Altered::Done, "{id}");
             if id.0 % 3 == 0 {
                 engine
                     .tick(NOW, &mut Nowhere)
@@ -437,14 +287,12 @@ mod tests {
         Ok(())
     }
 
-    /// Of each size how many jobs there are, and whether they are buried.
-    fn jobs(fs: &SimFs) -> BTreeMap<u32, Vec<JobState>> {
+    /// Of each job its size and its state.
+    fn jobs(fs: &SimFs) -> BTreeMap<JobId, (u32, JobState)> {
         let engine = open(fs).unwrap_or_else(|error| panic!("{error}"));
-        let mut found: BTreeMap<_, Vec<_>> = BTreeMap::new();
-        for job in engine.queue().ids().filter_map(|id| engine.queue().job(id)) {
-            found.entry(job.body_size).or_default().push(job.state);
-        }
-        found
+        let jobs = engine.queue().ids().filter_map(|id| engine.queue().job(id));
+        jobs.map(|job| (job.id, (job.body_size, job.state)))
+            .collect()
     }
 
     #[test]
@@ -482,7 +330,7 @@ mod tests {
         let mut engine = open(&fs).unwrap();
         for id in [4, 2, 8] {
             let done = engine.alter(JobId(id), &JobAction::Priority(7), NOW, &mut Nowhere);
-            assert_eq!(done.unwrap(), Altered::Done(JobId(id)));
+            assert_eq!(done.unwrap(), Altered::Done);
         }
         engine.commit(NOW).unwrap();
         let order = |engine: &Engine| {
@@ -519,17 +367,17 @@ mod tests {
             };
             let left = put(10);
             lefts.push(put(left - short));
-            // Buried, so that the copy needs an update too.
+            // Buried, so that the move has a record of its state too.
             let id = JobId(1);
             for action in [
                 JobAction::Bury,
                 JobAction::Move {
                     tube: "to".into(),
-                    kick: false,
+                    kick: true,
                 },
             ] {
                 let done = engine.alter(id, &action, NOW, &mut Nowhere);
-                assert!(matches!(done.unwrap(), Altered::Done(_)), "{short}");
+                assert!(matches!(done.unwrap(), Altered::Done), "{short}");
                 engine.commit(NOW).unwrap();
             }
         }
@@ -539,33 +387,53 @@ mod tests {
         }
     }
 
+    /// Put small jobs until there is no room for one.
+    fn fill(engine: &mut Engine) {
+        let client = engine.connect();
+        loop {
+            let next = engine.queue().next_id();
+            let put = Command::Put {
+                tube: None,
+                pri: 1,
+                delay: 0,
+                ttr: 1,
+                body: vec![b'x'; 100].into(),
+            };
+            engine.run(client, Request::Command(put), NOW, &mut Nowhere);
+            engine.commit(NOW).unwrap();
+            if engine.queue().job(next).is_none() {
+                return;
+            }
+        }
+    }
+
     #[test]
     fn a_full_disk_moves_nothing_and_loses_nothing() {
         let fs = filled();
-        let wanted = jobs(&fs.crash_image(Crash::KeepAll));
-        let mut refused = 0;
-        for room in (0..3_000_000).step_by(100_000) {
+        for room in [70_000, 200_000, 500_000] {
             let image = fs.crash_image(Crash::KeepAll);
             image.set_quota(Some(image.used() + room));
-            let Ok(mut engine) = open(&image) else {
-                continue;
-            };
+            let mut engine = open(&image).unwrap();
+            fill(&mut engine);
+            let wanted = jobs(&image.crash_image(Crash::KeepAll));
             let to = JobAction::Move {
-                tube: "to".into(),
+                tube: "t".repeat(200).into(),
                 kick: false,
             };
-            for id in (1..=SIZES.len() as u64).map(JobId) {
-                let done = engine.alter(id, &to, NOW, &mut Nowhere).unwrap();
-                refused += u32::from(done == Altered::NoRoom);
-                assert!(
-                    matches!(done, Altered::NoRoom | Altered::Done(_)),
-                    "{done:?}"
-                );
+            // What a job has in another tube takes room that no other record gives back.
+            let mut move_one = |id: u64| {
+                let done = engine.alter(JobId(id), &to, NOW, &mut Nowhere).unwrap();
                 engine.commit(NOW).unwrap();
-            }
+                done
+            };
+            let ids = 1..=wanted.len() as u64;
+            let moved: Vec<_> = ids.map(&mut move_one).collect();
+            let count = |wanted| moved.iter().filter(|it| **it == wanted).count();
+            let (done, refused) = (count(Altered::Done), count(Altered::NoRoom));
+            assert_eq!(done + refused, moved.len(), "{room}: {moved:?}");
+            assert!(refused > 0, "{room}: {done} were moved");
             drop(engine);
             assert_eq!(jobs(&image.crash_image(Crash::KeepAll)), wanted, "{room}");
         }
-        assert!(refused > 0);
     }
 }

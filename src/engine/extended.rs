@@ -141,7 +141,7 @@ impl Turn<'_> {
         if !self.engine.queue.deletable(self.client, id) {
             return self.reply(Reply::NotFound);
         }
-        match self.engine.move_to(id, tube, self.now)? {
+        match self.engine.move_to(id, (tube, false), self.now)? {
             Logged::Done => self.reply_and_serve(Reply::Moved),
             Logged::Full => self.reply(Reply::OutOfMemory),
         }

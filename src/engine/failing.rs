@@ -420,12 +420,12 @@ impl Engine {
         Ok(logged)
     }
 
-    /// A job is in another tube from now on, in the state that it has; its deliveries are counted from
-    /// now on. One that is in that tube already stays as it is.
+    /// A job is in another tube from now on, in the state that it has or ready; its deliveries are counted
+    /// from now on. One that is in that tube already stays as it is.
     pub(super) fn move_to(
         &mut self,
         id: JobId,
-        tube: &str,
+        (tube, kick): (&str, bool),
         now: Now,
     ) -> Result<Logged, StoreError> {
         let Some(job) = self.queue.job(id) else {
@@ -442,20 +442,21 @@ impl Engine {
             tube: Some(tube),
             ..counted_from_now(had, reserves, now)
         });
-        self.log_list_alone(&Change::Attributes { id, list: &list }, now)
+        let kick = kick.then(|| self.queue.decide_kick(id)).flatten();
+        self.log_sent((id, &list), kick.as_ref(), now)
     }
 
-    /// What the copy of a job has that is put into a tube in its place. `None`: it is a plain job.
-    pub(super) fn list_of_copy(&self, id: JobId, tube: &str, now: Now) -> Option<Vec<u8>> {
-        let reserves = self.queue.job(id)?.counters.reserves;
-        let has_list = self.queue.attributes(id).is_some();
-        let is_counted = reserves > 0 && self.queue.policy_of(tube).is_some();
-        (has_list || is_counted).then(|| {
-            self.list_with(id, |had| Attributes {
-                tube: None,
-                ..counted_from_now(had, reserves, now)
-            })
-        })
+    /// Log and apply what a job has that is in another tube, with its kick if there is one.
+    fn log_sent(
+        &mut self,
+        (id, list): (JobId, &[u8]),
+        kick: Option<&Change<'_>>,
+        now: Now,
+    ) -> Result<Logged, StoreError> {
+        match kick {
+            Some(kick) => self.log_with_list(kick, (id, list), NO_KICK, now),
+            None => self.log_list_alone(&Change::Attributes { id, list }, now),
+        }
     }
 
     /// A job that was set aside is ready again, in the tube that it came from, and its deliveries are
@@ -487,11 +488,7 @@ impl Engine {
             tube: from.as_deref().or(had.tube),
             ..counted_from_now(had, reserves, now)
         });
-        let list: &[u8] = &list;
-        Ok(Some(match &kick {
-            Some(kick) => self.log_with_list(kick, (id, list), NO_KICK, now)?,
-            None => self.log_list_alone(&Change::Attributes { id, list }, now)?,
-        }))
+        self.log_sent((id, &list), kick.as_ref(), now).map(Some)
     }
 
     /// Whether the deliveries of a job are counted by its tube's policy, and were some.

@@ -154,24 +154,6 @@ impl Store {
         log.join_for(size as u64, purpose, now.wall_ns)
     }
 
-    /// Have the records of these changes, and a delete, stay in one frame, until [`Store::part`].
-    pub(super) fn join(
-        &mut self,
-        changes: &[Change<'_>],
-        body: &[u8],
-        now: Now,
-    ) -> Result<(), AppendError> {
-        let Store::Log(log) = self else {
-            return Ok(());
-        };
-        let delete = Record::Delete {
-            id: JobId(0),
-            put_segment: SegmentId(0),
-        };
-        let size = size_of_records(changes, body, now) + delete.size();
-        log.join(size as u64, now.wall_ns)
-    }
-
     /// The next records may be in another frame.
     pub(super) fn part(&mut self) -> Result<(), StoreError> {
         self.log().map_or(Ok(()), Log::part)

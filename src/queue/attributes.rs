@@ -109,8 +109,7 @@ impl Queue {
             return;
         }
         if self.watches_events() {
-            let (to, copy) = (name.into(), self.jobs[job].id);
-            self.note_job(job, Happened::Move { to, copy }, now);
+            self.note_job(job, Happened::Move { to: name.into() }, now);
         }
         let to = self.tubes.find_or_create(name);
         let body_size = u64::from(self.jobs[job].body_size);

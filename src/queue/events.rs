@@ -71,8 +71,6 @@ pub enum Happened {
     Move {
         /// This one.
         to: Arc<str>,
-        /// The id that it has there.
-        copy: JobId,
     },
     /// The tube was paused, or a pause ended by command.
     Pause {
@@ -112,36 +110,11 @@ impl Queue {
         (events, lost)
     }
 
-    /// How many events there are, for [`Queue::replace_events`].
+    /// How many events there are.
+    #[cfg(test)]
     pub(crate) fn event_count(&self) -> usize {
         let watched = self.watched.as_deref();
         watched.map_or(0, |watched| watched.events.len())
-    }
-
-    /// Replace the events since this count by one: that the job, of this tube, was moved to another
-    /// one; or by none, with `None`.
-    pub(crate) fn replace_events(
-        &mut self,
-        since: usize,
-        moved: Option<(JobId, &str, JobId)>,
-        at: Time,
-    ) {
-        if let Some(watched) = self.watched.as_deref_mut() {
-            watched.events.truncate(since);
-        }
-        let Some((job, from, copy)) = moved.filter(|_| self.watched.is_some()) else {
-            return;
-        };
-        let Some(handle) = self.jobs.find(copy) else {
-            return;
-        };
-        let to = self.tubes[self.jobs[handle].tube].name.clone();
-        self.note(Event {
-            at,
-            job,
-            tube: from.into(),
-            what: Happened::Move { to, copy },
-        });
     }
 
     fn note(&mut self, event: Event) {

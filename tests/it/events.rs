@@ -88,7 +88,7 @@ fn happen(site: &Site) -> Vec<(&'static str, u64, &'static str)> {
     wait_until("it is back", || {
         wire.stat("stats", "current-jobs-reserved") == "0"
     });
-    assert_eq!(wire.ask("delete 3"), "DELETED");
+    assert_eq!(wire.ask("delete 2"), "DELETED");
     [
         ("put", 1),
         ("put", 2),
@@ -107,9 +107,9 @@ fn happen(site: &Site) -> Vec<(&'static str, u64, &'static str)> {
         ("pause", 0),
         ("reserve", 1),
         ("return", 1),
-        ("delete", 3),
+        ("delete", 2),
     ]
-    .map(|(event, job)| (event, job, if job == 3 { "post" } else { "mail" }))
+    .map(|(event, job)| (event, job, if event == "delete" { "post" } else { "mail" }))
     .to_vec()
 }
 
@@ -126,8 +126,8 @@ fn everything_that_happens_is_told_once_and_in_order() {
         }
         let moved = of_post.next();
         assert_eq!(
-            (&moved["event"], &moved["to"], &moved["new_job"]),
-            (&json!("move"), &json!("post"), &json!(3))
+            (&moved["event"], &moved["to"], &moved["job"]),
+            (&json!("move"), &json!("post"), &json!(2))
         );
         assert_eq!(of_post.brief().0, "delete");
     }

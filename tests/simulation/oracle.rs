@@ -13,7 +13,6 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::rc::Rc;
 
-use bsd::attributes::Attributes;
 use bsd::random::Random;
 use bsd::types::{Counters, JobId, Now, SECOND_NS, Ticket};
 
@@ -74,15 +73,6 @@ pub(super) enum Effect {
     Bury(u64, u32, Counters),
     /// Its priority, where it is now, and its counters.
     Priority(u64, u32, Placed, Counters),
-    /// The job, the id and tube that it has from now on, and where it is there.
-    Move {
-        id: u64,
-        copy: u64,
-        tube: &'static str,
-        placed: Placed,
-        counters: Counters,
-        wall_ns: u64,
-    },
     Pause(&'static str, Pause),
     Resume(&'static str),
     /// The job, its list of attributes, and the tube in it.
@@ -138,24 +128,6 @@ impl State {
                 self.change(*id, |job| {
                     (job.pri, job.placed, job.counters) = (*pri, placed, *counters);
                 });
-            }
-            Effect::Move {
-                id,
-                copy,
-                tube,
-                placed,
-                counters,
-                wall_ns,
-            } => {
-                let placed = self.placed(*placed);
-                if let Some(mut job) = self.jobs.remove(id) {
-                    (job.tube, job.placed, job.counters) = (tube, placed, *counters);
-                    job.home = tube;
-                    let moved = |list: &[u8]| moved_list(list, counters.reserves, *wall_ns);
-                    job.attributes = job.attributes.as_deref().map(moved);
-                    self.issued = self.issued.max(*copy);
-                    self.jobs.insert(*copy, job);
-                }
             }
             Effect::Pause(tube, pause) => drop(self.pauses.insert(tube, *pause)),
             Effect::Resume(tube) => drop(self.pauses.remove(tube)),
@@ -418,17 +390,4 @@ pub(super) fn later(now: Now, seconds: u32) -> u64 {
 /// A body that tells which job it belongs to, and in which a wrong byte shows.
 pub(super) fn body(id: JobId, size: usize) -> Rc<[u8]> {
     Random::new(id.0).bytes(size).into()
-}
-
-/// What the copy of a job has in the tube that it is moved to.
-fn moved_list(list: &[u8], reserves: u32, wall_ns: u64) -> Vec<u8> {
-    let moved = Attributes {
-        tube: None,
-        counted_from: Some(reserves),
-        counted_since_wall_ns: Some(wall_ns),
-        failures: None,
-        dead_lettered_from: None,
-        ..Attributes::decode(list).unwrap()
-    };
-    moved.encode().unwrap()
 }

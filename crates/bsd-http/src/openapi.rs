@@ -338,7 +338,6 @@ fn event() -> Value {
             ("delay", count()),
             ("body_size", count()),
             ("to", text()),
-            ("new_job", count()),
             ("seconds", count()),
             ("events", count()),
         ],

@@ -400,7 +400,7 @@ pub(super) const ROUTES: &[Route] = &[
     )
     .named("priority", "Change the priority of a job"),
     change("/api/v1/jobs/{id}/move", Action::Change, "Move", "Changed")
-        .named("move", "Move a job into another tube, under a new id"),
+        .named("move", "Move a job into another tube"),
     change(
         "/api/v1/tubes/{tube}/pause",
         Action::Pause,

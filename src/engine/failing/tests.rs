@@ -225,10 +225,7 @@ fn a_kick_a_move_and_a_way_back_begin_a_new_count() {
     server.policy("default", "delivery-limit=1 dead-letter=dead");
     server.talk(&[NOTHING]);
     server.is_at(1, "dead", Ready);
-    assert_eq!(
-        server.alter(1, &JobAction::Redrive),
-        Altered::Done(JobId(1))
-    );
+    assert_eq!(server.alter(1, &JobAction::Redrive), Altered::Done);
     server.is_at(1, "default", Ready);
     assert_eq!(server.alter(1, &JobAction::Redrive), Altered::Same);
     assert_eq!(server.says_of(1, "dead-lettered-from"), None);
@@ -639,10 +636,7 @@ fn a_job_that_was_delivered_does_not_expire_when_it_is_kicked_or_sent_back() {
     server.talk(&[("put 9 0 10 1\r\nx", "INSERTED 2")]);
     server.wait(7);
     server.is_at(2, "late", Ready);
-    assert_eq!(
-        server.alter(2, &JobAction::Redrive),
-        Altered::Done(JobId(2))
-    );
+    assert_eq!(server.alter(2, &JobAction::Redrive), Altered::Done);
     server.wait(3);
     server.is_at(2, "default", Ready);
     server.talk(&[("move-job 2 default", "MOVED")]);

@@ -348,15 +348,7 @@ impl Log {
     }
 
     /// From now on until [`Log::part`] records go into one frame, so that a crash leaves all of
-    /// them or none: `size` bytes of records at most. Needs as much room as a put of that size.
-    ///
-    /// # Errors
-    /// As of an append; then nothing is joined.
-    pub fn join(&mut self, size: u64, wall_ns: u64) -> Result<(), AppendError> {
-        self.join_for(size, Purpose::Put, wall_ns)
-    }
-
-    /// The same for records of another purpose: it needs as much room as they do.
+    /// them or none: `size` bytes of records at most. Needs as much room as records of this purpose.
     ///
     /// # Errors
     /// As of an append; then nothing is joined.

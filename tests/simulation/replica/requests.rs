@@ -402,7 +402,6 @@ impl Cluster {
             self.new_acks.push(self.leader().after());
         }
         assert!(done != Altered::NoRoom || self.is_short, "there is room");
-        assert_ne!(done, Altered::Damaged);
         self.refused += u64::from(done == Altered::NoRoom);
     }
 
@@ -410,8 +409,7 @@ impl Cluster {
         let Some(id) = self.nth_id(nth) else {
             return Ok(true);
         };
-        let size = self.leader().queue().job(JobId(id)).unwrap().body_size as usize;
-        if self.leader().wants_quiet() || !self.leader().has_room_for(size) {
+        if self.leader().wants_quiet() || !self.leader().has_room_for(0) {
             return Ok(false);
         }
         self.interfere();
@@ -429,10 +427,6 @@ impl Cluster {
             .lead()
             .alter(JobId(id), &action, now, &mut Replies::default());
         let done = self.sound(done)?;
-        if let Altered::Done(copy) = done {
-            let of = self.bodies[&id];
-            self.bodies.insert(copy.0, of);
-        }
         self.altered(awaited, done);
         Ok(true)
     }

@@ -23,8 +23,8 @@ pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(100);
 const MOVE_HELP: &str = concat!(
     "\
 Over the server's API, which beanstalkd does not have. Counts the jobs, asks before it moves more
-than one, and moves them between the commands of clients: each under a new id, whole after a crash.
-Jobs that clients have reserved stay. Ctrl-C ends it; what was moved stays moved. In a PATTERN, *
+than one, and moves them between the commands of clients: each keeps its id and its state, and is in
+one of the two tubes after a crash. Jobs that clients have reserved stay. Ctrl-C ends it; what was moved stays moved. In a PATTERN, *
 stands for any characters and ? for one; put it in quotes.
 
 Examples:

@@ -232,7 +232,7 @@ fn show(mut event: Value, body: Option<Value>, context: &mut Context<'_>) -> io:
         line.push_str(&format!(" job {}", event["job"]));
     }
     if word == "move" {
-        line.push_str(&format!(" to {} as job {}", text("to"), event["new_job"]));
+        line.push_str(&format!(" to {}", text("to")));
     }
     for (key, unit) in [
         ("priority", ""),

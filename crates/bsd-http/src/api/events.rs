@@ -175,7 +175,7 @@ impl Stream {
     fn is_meant(&self, told: &Told) -> bool {
         let matches = |tube: &str| self.pattern.as_ref().is_none_or(|it| it.matches(tube));
         let to = match &told.event.what {
-            Happened::Move { to, .. } => matches(to),
+            Happened::Move { to } => matches(to),
             _ => false,
         };
         to || matches(&told.event.tube)
@@ -222,8 +222,8 @@ fn value(told: &Told) -> Value {
             value["delay"] = json!(delay);
             "delay"
         }
-        Happened::Move { to, copy } => {
-            (value["to"], value["new_job"]) = (json!(&**to), json!(copy.0));
+        Happened::Move { to } => {
+            value["to"] = json!(&**to);
             "move"
         }
         Happened::Pause { seconds } => {

@@ -97,10 +97,7 @@ pub(crate) async fn change(
     };
     let (outcome, _) = alter(doorway, id, vec![action]).await?;
     match outcome {
-        Ok(Altered::Done(now)) if now != id => {
-            Ok(Said(format!("{said}, as job {now}")).with(changed(StatusCode::OK, now)))
-        }
-        Ok(Altered::Done(_) | Altered::Same) => Ok(Said(said).with(changed(StatusCode::OK, id))),
+        Ok(Altered::Done | Altered::Same) => Ok(Said(said).with(changed(StatusCode::OK, id))),
         refused => Err(problem(refused)),
     }
 }
@@ -123,7 +120,7 @@ pub(crate) async fn release(
     actions.extend(delay.filter(|it| *it > 0).map(JobAction::Delay));
     let (outcome, from) = alter(doorway, id, actions).await?;
     match outcome {
-        Ok(Altered::Done(id)) => {
+        Ok(Altered::Done) => {
             let from = from.unwrap_or_else(|| "a client that has left".to_owned());
             Ok(Said(format!("from {from}")).with(changed(StatusCode::OK, id)))
         }
@@ -145,8 +142,7 @@ fn problem(refused: Result<Altered, JobError>) -> Problem {
              release it yourself",
         ),
         Ok(Altered::NoRoom) => of_error(&JobError::OutOfSpace),
-        Ok(Altered::Damaged) => of_error(&JobError::Damaged),
-        Ok(Altered::Done(_) | Altered::Same) => unreachable!("it was not refused"),
+        Ok(Altered::Done | Altered::Same) => unreachable!("it was not refused"),
         Err(error) => of_error(&error),
     }
 }
@@ -198,8 +194,7 @@ impl Alter {
         for action in &self.actions {
             let altered = slice.alter(self.id, action)?;
             let first = *first.get_or_insert(altered);
-            let is_refused = matches!(altered, Altered::NoRoom | Altered::Damaged);
-            if is_refused || !matches!(first, Altered::Done(_)) {
+            if altered == Altered::NoRoom || first != Altered::Done {
                 return Ok(altered);
             }
         }

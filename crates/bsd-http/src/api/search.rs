@@ -130,7 +130,7 @@ impl Search {
                 // Not again in this turn.
                 return Step::NotBefore(Time(slice.now().mono.0 + 1));
             }
-            // A look may read a body, and a change may copy one.
+            // A look may read a body.
             if slice.is_over() {
                 break;
             }

@@ -30,7 +30,7 @@ pub(crate) const RATE_MAX: u64 = 1_000_000;
 /// A task waits for the disk when it has logged this number of bytes that are not durable yet, so
 /// that no sync takes long because of it.
 const AHEAD_MAX: usize = 64 << 10;
-/// Cost of a change in the log, without a body.
+/// Cost of a change in the log.
 const CHANGE_COST: usize = 64;
 /// So often it looks whether the disk has caught up.
 const DISK_LOOK_NS: i64 = 1_000_000;
@@ -286,7 +286,7 @@ impl Drive {
                 Looked::Passed => {}
                 Looked::Match(id) => {
                     let before = self.changed;
-                    cost += self.meet(id, slice);
+                    self.meet(id, slice);
                     if self.changed > before {
                         scan.leave();
                     }
@@ -307,7 +307,7 @@ impl Drive {
                 self.scan = Some(scan);
                 return Step::NotBefore(Time(slice.now().mono.0 + 1));
             }
-            // A look may read a body, and a change may copy one.
+            // A look may read a body.
             if slice.is_over() {
                 break;
             }
@@ -386,31 +386,24 @@ impl Drive {
                 .is_some_and(|job| job.state == JobState::Buried)
     }
 
-    /// Count a job, or change it; says how many bytes that took.
-    fn meet(&mut self, id: JobId, slice: &mut Slice<'_>) -> usize {
+    /// Count a job, or change it.
+    fn meet(&mut self, id: JobId, slice: &mut Slice<'_>) {
         if !self.is_for(id, slice.engine().queue()) {
-            return 0;
+            return;
         }
         if self.begun.is_none() {
             self.count();
-            return 0;
+            return;
         }
-        let job = slice.engine().queue().job(id);
-        let body_size = job.map_or(0, |job| job.body_size as usize);
         match slice.alter(id, &self.plan.action) {
-            Ok(Altered::Done(_)) => self.changed += 1,
+            Ok(Altered::Done) => self.changed += 1,
             // Perhaps it was this task that made it so.
             Ok(Altered::Same) => {}
-            Ok(Altered::NotFound | Altered::Reserved | Altered::Damaged) => self.skipped += 1,
+            Ok(Altered::NotFound | Altered::Reserved) => self.skipped += 1,
             Ok(Altered::NoRoom) => self.reason = Some(JobError::OutOfSpace.to_string()),
             Err(error) => self.reason = Some(error.to_string()),
         }
-        let copied = match self.plan.action {
-            JobAction::Move { .. } => body_size,
-            _ => 0,
-        };
-        self.ahead += CHANGE_COST + copied;
-        copied
+        self.ahead += CHANGE_COST;
     }
 
     fn tell(&self) {

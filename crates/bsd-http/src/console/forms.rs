@@ -173,27 +173,23 @@ async fn change(
         "release" => jobs::release(&state.doorway, id, &sent).await?,
         word => jobs::change(&state.doorway, id, word, &sent).await?,
     };
-    let now = done.body().value()["id"].clone();
-    let (path, sentence) = match word {
-        "delete" => {
-            let tube = form.text("tube").map(words::escaped).unwrap_or_default();
-            (format!("/tubes/{tube}"), format!("Job {id} was deleted."))
-        }
-        "kick" => (format!("/jobs/{now}"), format!("Job {id} was kicked.")),
-        "bury" => (format!("/jobs/{now}"), format!("Job {id} was buried.")),
-        "release" => (format!("/jobs/{now}"), format!("Job {id} was released.")),
-        "redrive" => (format!("/jobs/{now}"), format!("Job {id} was sent back.")),
-        "move" => {
-            let sentence = format!("Job {id} was moved, and is job {now} now.");
-            (format!("/jobs/{now}"), sentence)
-        }
-        other => (
-            format!("/jobs/{now}"),
-            format!("The {other} of job {id} was changed."),
-        ),
+    let path = match word {
+        "delete" => match form.text("tube") {
+            Some(tube) => format!("/tubes/{}", words::escaped(tube)),
+            None => "/tubes".to_owned(),
+        },
+        _ => format!("/jobs/{id}"),
     };
-    let path = if path == "/tubes/" { "/tubes" } else { &path };
-    Ok(tell(state, path, sentence, done.extensions().get()))
+    let sentence = match word {
+        "delete" => format!("Job {id} was deleted."),
+        "kick" => format!("Job {id} was kicked."),
+        "bury" => format!("Job {id} was buried."),
+        "release" => format!("Job {id} was released."),
+        "redrive" => format!("Job {id} was sent back."),
+        "move" => format!("Job {id} was moved."),
+        other => format!("The {other} of job {id} was changed."),
+    };
+    Ok(tell(state, &path, sentence, done.extensions().get()))
 }
 
 async fn close(state: &State, id: &str, form: &Form) -> Result<Answer, Problem> {
