@@ -457,6 +457,7 @@ fn filter() -> Value {
             ("age_max_seconds", count()),
             ("reason", one_of(&reasons())),
             ("dead_lettered_from", text()),
+            ("text", reference("Bytes")),
             ("contains", reference("Bytes")),
         ],
     )

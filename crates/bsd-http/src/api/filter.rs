@@ -1,4 +1,4 @@
-//! Selects jobs: by tube, state, id, priority, age, and text in the body.
+//! Selects jobs: by tube, state, id, priority, age, what went wrong, and text in the body.
 
 use memchr::memmem::Finder;
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use bsd::queue::{JobView, Queue};
 use bsd::types::{JobId, JobState, Now, SECOND_NS};
 pub(crate) use bsd_net::pattern::Pattern;
 
-/// Bytes that may be looked for in a body.
+/// Bytes that may be looked for in a body, or in what a worker said.
 const CONTAINS_SIZE_MAX: usize = 1024;
 /// Jobs that may be named one by one.
 pub(crate) const IDS_MAX: usize = 1000;
@@ -60,6 +60,8 @@ pub(crate) struct Filter {
     reason: Option<Reason>,
     /// The tubes from which they came as dead letters.
     dead_lettered_from: Option<Pattern>,
+    /// In what a worker said of the last failure.
+    text: Option<Finder<'static>>,
     contains: Option<Finder<'static>>,
     /// As it was sent, without fields that were left out.
     value: Value,
@@ -79,6 +81,7 @@ impl Filter {
         "age_max_seconds",
         "reason",
         "dead_lettered_from",
+        "text",
         "contains",
     ];
 
@@ -90,13 +93,7 @@ impl Filter {
             None => STATES.to_vec(),
             Some(words) => parse_states(&words)?,
         };
-        let contains = fields.bytes("contains")?;
-        if contains
-            .as_ref()
-            .is_some_and(|it| it.is_empty() || it.len() > CONTAINS_SIZE_MAX)
-        {
-            return Err(bad(format!("contains has 1 to {CONTAINS_SIZE_MAX} bytes")));
-        }
+        let (text, contains) = (part(fields, "text")?, part(fields, "contains")?);
         let ids = Range::parse(fields, "id_min", "id_max")?;
         let priorities = Range::parse(fields, "priority_min", "priority_max")?;
         let ages = Range::parse(fields, "age_min_seconds", "age_max_seconds")?;
@@ -126,9 +123,12 @@ impl Filter {
         if let Some(from) = &dead_lettered_from {
             value["dead_lettered_from"] = from.text().into();
         }
-        if let Some(contains) = &contains {
-            value["contains"] = body_value(contains);
+        for (name, part) in [("text", &text), ("contains", &contains)] {
+            if let Some(part) = part {
+                value[name] = body_value(part);
+            }
         }
+        let finder = |part: Vec<u8>| Finder::new(&part).into_owned();
         Ok(Filter {
             tube,
             states,
@@ -138,7 +138,8 @@ impl Filter {
             ages,
             reason,
             dead_lettered_from,
-            contains: contains.map(|it| Finder::new(&it).into_owned()),
+            text: text.map(finder),
+            contains: contains.map(finder),
             value,
         })
     }
@@ -170,15 +171,24 @@ impl Filter {
     }
 
     fn matches_failure(&self, queue: &Queue, id: JobId) -> bool {
-        if self.reason.is_none() && self.dead_lettered_from.is_none() {
+        let (from, text) = (self.dead_lettered_from.as_ref(), self.text.as_ref());
+        if self.reason.is_none() && from.is_none() && text.is_none() {
             return true;
         }
         let Some(has) = queue.attributes(id).and_then(Attributes::decode) else {
             return false;
         };
-        let from = self.dead_lettered_from.as_ref();
         let is_from = |tubes: &Pattern| has.dead_lettered_from.is_some_and(|it| tubes.matches(it));
-        self.reason.is_none_or(|reason| has.reason == Some(reason)) && from.is_none_or(is_from)
+        let is_in = |text: &Finder<'_>| has.text.is_some_and(|it| text.find(it).is_some());
+        self.reason.is_none_or(|reason| has.reason == Some(reason))
+            && from.is_none_or(is_from)
+            && text.is_none_or(is_in)
+    }
+
+    /// Bytes that a look at a job reads beside those of its body.
+    pub(super) fn text_size(&self, queue: &Queue, id: JobId) -> usize {
+        let list = self.text.as_ref().and_then(|_| queue.attributes(id));
+        list.map_or(0, <[u8]>::len)
     }
 
     /// The body has to be looked at too.
@@ -200,6 +210,16 @@ pub(crate) fn reasons() -> Vec<&'static str> {
 
 fn parse_reason(word: &str) -> Result<Reason, Problem> {
     Reason::parse(word).ok_or_else(|| bad(format!("reason is one of {:?}", reasons())))
+}
+
+/// Bytes to be looked for.
+fn part(fields: &Fields, name: &str) -> Result<Option<Vec<u8>>, Problem> {
+    let part = fields.bytes(name)?;
+    let is_right = |part: &Vec<u8>| (1..=CONTAINS_SIZE_MAX).contains(&part.len());
+    match part.as_ref().is_none_or(is_right) {
+        true => Ok(part),
+        false => Err(bad(format!("{name} has 1 to {CONTAINS_SIZE_MAX} bytes"))),
+    }
 }
 
 /// The ids that are named, in their order, each once.
@@ -268,6 +288,7 @@ mod tests {
             r#"{"ids":[1,7,18446744073709551615],"states":["buried"],"tube":"*"}"#,
             r#"{"contains":{"data":"x","encoding":"text"},"states":["ready"],"tube":"t"}"#,
             r#"{"dead_lettered_from":"m*","reason":"ttr","states":["ready"],"tube":"t"}"#,
+            r#"{"states":["ready"],"text":{"data":"no host","encoding":"text"},"tube":"t"}"#,
         ] {
             let fields = Fields::parse(text.as_bytes()).unwrap();
             let filter = Filter::parse(&fields).unwrap();
@@ -279,6 +300,7 @@ mod tests {
             r#"{"tube":"t","states":[]}"#,
             r#"{"tube":"t","states":["reserved"]}"#,
             r#"{"tube":"t","contains":{"data":""}}"#,
+            r#"{"tube":"t","text":{"data":""}}"#,
             r#"{"tube":"t","id_min":-1}"#,
             r#"{"tube":"t","reason":"TTR"}"#,
             r#"{"tube":"t","dead_lettered_from":""}"#,

@@ -313,6 +313,7 @@ impl Scan {
         if self.filter.listed.is_some() && !self.has_place(&job) {
             return Looked::Passed;
         }
+        self.cost += self.filter.text_size(queue, id);
         let is_old = self.ids_below.is_none_or(|below| id < below);
         if !is_old || !self.filter.matches(queue, &job, now) {
             return Looked::Passed;
