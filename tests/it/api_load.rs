@@ -214,8 +214,9 @@ impl Load {
             let redrive = json!({"to": TUBES[1]});
             self.task("/tubes/in/redrive", "/tasks", &redrive)?;
             let clear = json!({"states": ["ready", "delayed", "buried"]});
-            let cleared = self.task("/tubes/scrap/clear", "/tasks", &clear)?;
-            let count = cleared["changed"].as_u64().unwrap();
+            let (status, cleared) = self.api("POST", "/tubes/scrap/clear", &clear)?;
+            assert_eq!(status, 200, "{cleared}");
+            let count = cleared["deleted"].as_u64().unwrap();
             self.note(|ledger| ledger.cleared += count);
             let search = json!({"filter": {"tube": "*", "contains": {"data": ".1."}}});
             let found = self.task("/search", "/search", &search)?;

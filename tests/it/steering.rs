@@ -446,21 +446,66 @@ fn jobs_that_are_reserved_or_come_later_are_left_alone() {
     }
     let mut worker = site.server.connect();
     let reserved = worker.reserve();
-    let body = json!({"states": ["ready", "delayed", "buried"]});
-    let found = task(
-        &site,
-        "/api/v1/tubes/{tube}/clear",
-        "/api/v1/tubes/default/clear",
-        body,
-    );
+    let described = Description::of(&site);
+    let clear = |body: Value, status| {
+        let (pattern, path) = ("/api/v1/tubes/{tube}/clear", "/api/v1/tubes/default/clear");
+        described.send(&site, ("post", pattern), path, &body, status)
+    };
+    let all = json!(["ready", "delayed", "buried"]);
+    clear(json!({}), 400);
+    clear(json!({"states": ["reserved"]}), 400);
+    let counted = clear(json!({"states": all, "dry_run": true}), 200);
     assert_eq!(
-        (&found["matched"], &found["changed"]),
+        (&counted["matched"], &counted["deleted"]),
+        (&json!(2), &json!(0))
+    );
+    let refused = clear(json!({"states": all, "most": 1}), 409);
+    let why = refused["detail"].as_str().unwrap();
+    assert!(why.contains("more jobs match than the 1"), "{why}");
+    let cleared = clear(json!({"states": all, "most": 2}), 200);
+    assert_eq!(
+        (&cleared["matched"], &cleared["deleted"]),
         (&json!(2), &json!(2))
     );
+    assert_eq!(clear(json!({"states": all}), 200)["deleted"], 0);
     assert_eq!(worker.ask(&format!("delete {reserved}")), "DELETED");
-    let described = Description::of(&site);
-    let clear = ("post", "/api/v1/tubes/{tube}/clear");
-    described.send(&site, clear, "/api/v1/tubes/default/clear", &json!({}), 400);
+}
+
+/// More jobs than a batch has, in two states of three: what is cleared is gone for every command, and
+/// after a crash.
+#[test]
+fn a_clear_deletes_many_jobs_at_once_whether_it_is_asked_as_a_clear_or_as_a_task() {
+    const JOBS: u64 = 3000;
+    let dir = tempfile::TempDir::new().unwrap();
+    let launch = Launch::bsd().dir(dir.path());
+    let site = Site::start(launch.clone());
+    let fill = |wire: &mut Wire, tube: &str| {
+        wire.ask(&format!("use {tube}"));
+        let put = |nth: u64| put_command(5, if nth.is_multiple_of(3) { 1000 } else { 0 }, b"x");
+        wire.send((0..JOBS).flat_map(put).collect::<Vec<u8>>());
+        for _ in 0..JOBS {
+            inserted(&wire.text()).unwrap();
+        }
+    };
+    let mut wire = site.server.connect();
+    fill(&mut wire, "one");
+    fill(&mut wire, "two");
+    let path = "/api/v1/tubes/one/clear";
+    let body = json!({"states": ["ready", "buried"]});
+    let cleared = site.change("post", path, &body).json();
+    assert_eq!(cleared["deleted"], 2 * JOBS / 3, "{cleared}");
+    let filter = json!({"tube": "two", "states": ["delayed"]});
+    let begun = json!({"action": "delete", "filter": filter, "most": JOBS / 3});
+    let done = tasks(&site, begun);
+    assert_eq!(
+        (&done["state"], &done["matched"], &done["changed"]),
+        (&json!("done"), &json!(JOBS / 3), &json!(JOBS / 3))
+    );
+    let left = |site: &Site| [counts(site, "one"), counts(site, "two")];
+    let wanted = [[0, JOBS / 3, 0], [2 * JOBS / 3, 0, 0]];
+    assert_eq!(left(&site), wanted);
+    site.server.kill();
+    assert_eq!(left(&Site::start(launch)), wanted);
 }
 
 #[test]

@@ -497,6 +497,16 @@ fn tasks() -> Map<String, Value> {
         ),
         ("Task", task),
         ("Tasks", object(&[("tasks", list(reference("Task")))])),
+        (
+            "Cleared",
+            object(&[
+                ("tube", text()),
+                ("states", list(one_of(LISTED))),
+                ("dry_run", flag()),
+                ("matched", count()),
+                ("deleted", count()),
+            ]),
+        ),
     ];
     all.map(|(name, schema)| (name.to_owned(), schema))
         .into_iter()

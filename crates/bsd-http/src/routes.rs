@@ -410,12 +410,16 @@ pub(super) const ROUTES: &[Route] = &[
     .named("pause", "Hand out no job of a tube for some time"),
     change("/api/v1/pause", Action::PauseMany, "PauseMany", "Paused")
         .named("pauseMany", "Pause every tube whose name matches"),
-    change("/api/v1/tubes/{tube}/clear", Action::Clear, "Clear", "Task")
-        .named(
-            "clear",
-            "Delete all jobs of a tube that are in some states, as a task",
-        )
-        .answering(StatusCode::ACCEPTED),
+    change(
+        "/api/v1/tubes/{tube}/clear",
+        Action::Clear,
+        "Clear",
+        "Cleared",
+    )
+    .named(
+        "clear",
+        "Delete all jobs of a tube that are in some states, at once",
+    ),
     change(
         "/api/v1/tubes/{tube}/redrive",
         Action::Redrive,

@@ -12,8 +12,8 @@ use tracing::info;
 use super::answer::{Answer, Problem, Said, WrongToken, json};
 use super::api::fields::{Fields, check_kind};
 use super::api::{
-    checks, clients, drain, events, history, jobs, log, look, policies, ranking, schedules, search,
-    standby, tasks, trouble, why,
+    checks, clear, clients, drain, events, history, jobs, log, look, policies, ranking, schedules,
+    search, standby, tasks, trouble, why,
 };
 use super::body::{self, Limit};
 use super::caller::Caller;
@@ -220,7 +220,7 @@ async fn act(
         Action::Searches => Ok(state.searches.list()),
         Action::Found => state.searches.show(&captured),
         Action::CancelSearch => state.searches.cancel(&captured, asker),
-        Action::Clear => tasks::clear(doorway, &state.tasks, captured, &fields, asker),
+        Action::Clear => clear::clear(doorway, captured, &fields).await,
         Action::Redrive => tasks::redrive(doorway, &state.tasks, captured, &fields, asker),
         Action::Events => events::events(doorway, &state.streams, &query).await,
         Action::Drain => drain::drain(doorway, &fields, true).await,

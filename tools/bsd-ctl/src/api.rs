@@ -73,6 +73,20 @@ impl ApiArgs {
     }
 }
 
+impl ApiArgs {
+    /// The API of the server to which the commands go; `None`: it has none, or it cannot be found there,
+    /// or does not answer this caller.
+    ///
+    /// # Errors
+    /// As of [`ApiArgs::open`]; or that server does not answer.
+    pub(crate) fn of_same_server(&self, context: &Context<'_>) -> Result<Option<Api>, Failure> {
+        let api = self.open(context)?;
+        let id = context.connect()?.stats()?.text("id");
+        let is_it = api.get("/server").is_ok_and(|server| server["id"] == *id);
+        Ok((is_it && !id.is_empty()).then_some(api))
+    }
+}
+
 /// A file that others may read or write is refused, as the server refuses its own.
 fn read_token(path: &Path) -> Result<String, Failure> {
     let unusable = |why: &dyn std::fmt::Display| {

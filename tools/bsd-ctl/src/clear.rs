@@ -1,5 +1,5 @@
-//! `bsd-ctl clear`: deletes the jobs of a tube. bsd does that by itself when its API is asked; of
-//! another server each job is looked at and deleted, as any client of the protocol must.
+//! `bsd-ctl clear`: deletes the jobs of a tube. bsd does that at once when its API is asked; of another
+//! server each job is looked at and deleted, as any client of the protocol must.
 
 use std::io;
 use std::sync::Arc;
@@ -14,17 +14,17 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use crate::api::{Api, ApiArgs, escaped};
 use crate::confirm::confirm;
 use crate::job::{State, choose};
-use crate::many::wait;
 use crate::{Context, EXIT_OK, Failure, names, note};
 
 const AFTER_HELP: &str = concat!(
     "\
 Counts the jobs, and asks before it deletes more than one; then it deletes no more than it has
-counted. Jobs that clients have reserved stay. Ctrl-C stops between two jobs and says how many were
-deleted; run it again to go on.
+counted. Jobs that clients have reserved stay.
 
-Asks bsd over its API, where --http leads to that of the same server. Else, and of beanstalkd, it
-deletes job by job, which takes minutes for a million.
+Asks bsd over its API, where --http leads to that of the same server: they are deleted at once,
+however many they are; after a crash all of a state are gone or none. Else, and of beanstalkd, it
+deletes job by job, which takes minutes for a million; then Ctrl-C stops between two jobs and says
+how many were deleted. `bsd-ctl delete --tube` deletes some of a tube's jobs.
 
 Examples:
   bsd-ctl clear mail --state buried --yes
@@ -81,8 +81,7 @@ pub(crate) fn run(args: &ClearArgs, context: &mut Context<'_>) -> Result<u8, Fai
         all,
         args.yes,
     )?;
-    let api = api_of(args, context)?;
-    if let Some(api) = api {
+    if let Some(api) = args.api.of_same_server(context)? {
         return over_api(&api, args, &counted, all, context);
     }
     if all > MANY {
@@ -105,15 +104,7 @@ pub(crate) fn run(args: &ClearArgs, context: &mut Context<'_>) -> Result<u8, Fai
     missed_by(missed)
 }
 
-/// The API of the server that is cleared, if there is one and it may be asked.
-fn api_of(args: &ClearArgs, context: &Context<'_>) -> Result<Option<Api>, Failure> {
-    let api = args.api.open(context)?;
-    let id = context.connect()?.stats()?.text("id");
-    let is_it = api.get("/server").is_ok_and(|server| server["id"] == *id);
-    Ok((is_it && !id.is_empty()).then_some(api))
-}
-
-/// Delete the counted jobs by a task of the server.
+/// Have the server delete the jobs in these states.
 fn over_api(
     api: &Api,
     args: &ClearArgs,
@@ -128,19 +119,9 @@ fn over_api(
         body["most"] = all.into();
     }
     let tube = &args.tube;
-    let path = format!("/tubes/{}/clear", escaped(tube));
-    let task = wait(api, "/tasks", api.post(&path, &body)?, "deleting")?;
-    let number = |key: &str| task[key].as_u64().unwrap_or(0);
-    let (deleted, missed) = (number("changed"), number("skipped"));
-    tell(tube, deleted, all, context)?;
-    match task["state"].as_str() {
-        Some("done") => missed_by(missed),
-        Some("cancelled") => Err(stopped(all.saturating_sub(deleted), all)),
-        _ => Err(Failure::NotDone(format!(
-            "not all was done: {}; run the command again when that is repaired",
-            task["reason"].as_str().unwrap_or_default()
-        ))),
-    }
+    let done = api.post(&format!("/tubes/{}/clear", escaped(tube)), &body)?;
+    tell(tube, done["deleted"].as_u64().unwrap_or(0), all, context)?;
+    Ok(EXIT_OK)
 }
 
 fn tell(tube: &str, deleted: u64, all: u64, context: &mut Context<'_>) -> Result<(), Failure> {

@@ -1,7 +1,7 @@
 //! Selects jobs: by tube, state, id, priority, age, what went wrong, and text in the body.
 
 use memchr::memmem::Finder;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::bad;
 use super::fields::{Fields, needed};
@@ -156,6 +156,15 @@ impl Filter {
         &self.value
     }
 
+    /// The tube whose jobs in these states are meant, all of them; `None`: the filter tells some of them
+    /// apart, or means several tubes.
+    pub(super) fn whole_tube(&self) -> Option<&str> {
+        let said = self.value.as_object().map_or(0, Map::len);
+        self.tube
+            .name()
+            .filter(|_| said == ["tube", "states"].len())
+    }
+
     /// Whether a job that was found by its id is where the jobs that are meant are.
     pub(super) fn has_place(&self, job: &JobView<'_>, states: &[JobState]) -> bool {
         states.contains(&job.state) && self.tube.matches(job.tube)
@@ -203,15 +212,6 @@ impl Filter {
     }
 }
 
-/// The reasons that jobs may have, by their names.
-pub(crate) fn reasons() -> Vec<&'static str> {
-    Reason::ALL.map(Reason::word).to_vec()
-}
-
-fn parse_reason(word: &str) -> Result<Reason, Problem> {
-    Reason::parse(word).ok_or_else(|| bad(format!("reason is one of {:?}", reasons())))
-}
-
 /// Bytes to be looked for.
 fn part(fields: &Fields, name: &str) -> Result<Option<Vec<u8>>, Problem> {
     let part = fields.bytes(name)?;
@@ -220,6 +220,15 @@ fn part(fields: &Fields, name: &str) -> Result<Option<Vec<u8>>, Problem> {
         true => Ok(part),
         false => Err(bad(format!("{name} has 1 to {CONTAINS_SIZE_MAX} bytes"))),
     }
+}
+
+/// The reasons that jobs may have, by their names.
+pub(crate) fn reasons() -> Vec<&'static str> {
+    Reason::ALL.map(Reason::word).to_vec()
+}
+
+fn parse_reason(word: &str) -> Result<Reason, Problem> {
+    Reason::parse(word).ok_or_else(|| bad(format!("reason is one of {:?}", reasons())))
 }
 
 /// The ids that are named, in their order, each once.
@@ -312,6 +321,25 @@ mod tests {
         ] {
             let fields = Fields::parse(wrong.as_bytes()).unwrap();
             assert!(Filter::parse(&fields).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_whole_tube_is_one_of_whose_jobs_nothing_but_the_states_is_said() {
+        for (text, whole) in [
+            (r#"{"tube":"t"}"#, Some("t")),
+            (r#"{"tube":"t","states":["buried"]}"#, Some("t")),
+            (r#"{"tube":"t*"}"#, None),
+            (r#"{"tube":"t","id_min":0}"#, Some("t")),
+            (r#"{"tube":"t","id_min":1}"#, None),
+            (r#"{"tube":"t","ids":[1]}"#, None),
+            (r#"{"tube":"t","reason":"ttr"}"#, None),
+            (r#"{"tube":"t","text":{"data":"x"}}"#, None),
+            (r#"{"tube":"t","contains":{"data":"x"}}"#, None),
+        ] {
+            let fields = Fields::parse(text.as_bytes()).unwrap();
+            let filter = Filter::parse(&fields).unwrap();
+            assert_eq!(filter.whole_tube(), whole, "{text}");
         }
     }
 }

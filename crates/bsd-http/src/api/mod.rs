@@ -11,6 +11,7 @@
 //! | `policies` | which policies do tubes have, and what have they done? |
 //! | `ranking` | which tubes have the most of something? |
 //! | `schedules` | what is put by itself, and when? |
+//! | `clear` | all jobs of a tube in some states, at once |
 //! | `filter` | which jobs are meant? |
 //! | `scan` | which is the next of them? |
 //! | `drain` | are jobs taken? |
@@ -26,6 +27,7 @@
 //! client's, and nothing here touches it but what takes it from the client.
 
 pub(super) mod checks;
+pub(super) mod clear;
 pub(super) mod clients;
 pub(super) mod drain;
 pub(super) mod events;

@@ -3,15 +3,16 @@
 //! caller has seen (`most`).
 //!
 //! Nothing of this is whole: a crash, or who cancels it, leaves the first of the changes done and
-//! the others not.
+//! the others not. But where all jobs of a tube in some states are to be deleted, they are cleared.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use serde_json::{Value, json};
 
+use super::clear::{Refused, Whole};
 use super::fields::{Fields, needed};
-use super::filter::{Filter, STATES, parse_states};
+use super::filter::{Filter, STATES};
 use super::jobs::{fields_of, parse_action};
 use super::register::{End, Progress, Register, Told};
 use super::scan::{COST_MAX, Looked, Scan};
@@ -89,6 +90,18 @@ impl Plan {
         }
     }
 
+    /// All jobs of a tube that are to be deleted; `None`: it is to go from job to job.
+    fn whole(&self) -> Option<Whole> {
+        let is_in_parts = self.rate.is_some() || self.limit.is_some();
+        if self.action != JobAction::Delete || is_in_parts {
+            return None;
+        }
+        Some(Whole {
+            tube: self.filter.whole_tube()?.into(),
+            states: self.filter.states.clone(),
+        })
+    }
+
     fn value(&self) -> Value {
         let mut value = json!({
             "action": self.action.word(),
@@ -136,30 +149,6 @@ pub(crate) fn start(
     asker: Asker,
 ) -> Result<Answer, Problem> {
     begin(doorway, tasks, Plan::parse(fields)?, asker)
-}
-
-/// `POST /api/v1/tubes/{tube}/clear`
-pub(crate) fn clear(
-    doorway: &Doorway,
-    tasks: &Register,
-    tube: String,
-    fields: &Fields,
-    asker: Asker,
-) -> Result<Answer, Problem> {
-    fields.only(&["states", "dry_run", "most"])?;
-    let tube = tube_name(tube)?;
-    // What is deleted is gone: so it is said which jobs, and not left to a default.
-    let words = needed("states", fields.texts("states")?)?;
-    let states = parse_states(&words)?;
-    let plan = Plan {
-        action: JobAction::Delete,
-        filter: Filter::of_tube(&tube, states)?,
-        dry_run: fields.flag("dry_run")?,
-        rate: None,
-        most: most(fields)?,
-        limit: None,
-    };
-    begin(doorway, tasks, plan, asker)
 }
 
 /// `POST /api/v1/tubes/{tube}/redrive`
@@ -271,6 +260,10 @@ impl Drive {
             self.is_cancelled = true;
             return Step::Done;
         }
+        if let Some(whole) = self.plan.whole() {
+            self.clear(&whole, slice);
+            return Step::Done;
+        }
         let mut cost = 0;
         loop {
             let until = self.not_before(slice);
@@ -314,6 +307,12 @@ impl Drive {
         }
         self.scan = Some(scan);
         Step::More
+    }
+
+    fn clear(&mut self, whole: &Whole, slice: &mut Slice<'_>) {
+        let done = whole.clear(self.plan.most, self.plan.dry_run, slice);
+        (self.matched, self.changed) = (done.matched, done.deleted);
+        self.reason = done.refused.map(|refused| refused.to_string());
     }
 
     fn end_of(&mut self, scan: &Scan) -> Step {
@@ -366,12 +365,7 @@ impl Drive {
     fn count(&mut self) {
         self.matched += 1;
         let most = self.plan.most.filter(|most| self.matched > *most);
-        self.reason = most.map(|most| {
-            format!(
-                "more jobs match than the {most} that `most` allows; nothing was changed: count \
-                 them again, and look"
-            )
-        });
+        self.reason = most.map(|most| Refused::TooMany(most).to_string());
     }
 
     /// Whether the action is for this job: one that was not set aside is not sent back.
@@ -509,6 +503,29 @@ mod tests {
     }
 
     #[test]
+    fn all_jobs_of_a_tube_are_deleted_in_one_step_or_none() {
+        let mut engine = Engine::open(&Options::default(), NOW).unwrap();
+        put(&mut engine, 3000, 1);
+        let all = |most: u64, is_dry_run: bool| {
+            drive(
+                &json!({"action": "delete", "filter": {"tube": "t"}, "most": most,
+                "dry_run": is_dry_run}),
+            )
+        };
+        let numbers = |drive: &Drive| (drive.matched, drive.changed, drive.reason.is_some());
+        for (most, is_dry_run, wanted) in [
+            (2999, false, (3000, 0, true)),
+            (3000, true, (3000, 0, false)),
+            (3000, false, (3000, 3000, false)),
+            (3000, false, (0, 0, false)),
+        ] {
+            let mut drive = all(most, is_dry_run);
+            let step = Slice::alone(&mut engine, NOW, |slice| drive.step(slice));
+            assert_eq!((step, numbers(&drive)), (Step::Done, wanted));
+        }
+    }
+
+    #[test]
     fn a_turn_reads_256_kib_of_bodies_and_one_more_at_most() {
         let mut engine = Engine::open(&Options::default(), NOW).unwrap();
         let size = 60 << 10;
@@ -551,7 +568,8 @@ mod tests {
             }
         };
         catch_up(&mut engine);
-        let mut drive = drive(&json!({"action": "delete", "filter": {"tube": "t"}}));
+        let filter = json!({"tube": "t", "id_min": 1});
+        let mut drive = drive(&json!({"action": "delete", "filter": filter}));
         let mut turns = Vec::new();
         while drive.changed < 3 * part as u64 {
             let before = drive.changed;
