@@ -289,6 +289,37 @@ async function jobsAreTicked(browser, wire) {
   }
 }
 
+// One from its line of the list, those with a reason from the page of the tube, and all that are left.
+async function deadLettersAreSentBack(browser, wire) {
+  const context = await browser.newContext();
+  const page = await open(context);
+  const tubeOf = async (id) => (await wire.stats(`stats-job ${id}`)).tube.replaceAll('"', "");
+  const confirm = async (jobs) => {
+    await page.waitForSelector(`text=Send back ${jobs} of mail-dead`);
+    await page.click(`button:text-is('Send back ${jobs}')`);
+    await page.waitForFunction(() => document.getElementById("stage").textContent === "done");
+  };
+  await page.goto(`${base}/tubes/mail-dead`);
+  const line = page.locator("tr", { hasText: "no route to host" });
+  assert.match(await line.textContent(), /failed/);
+  const id = Number((await line.locator("th").textContent()).trim());
+  assert.equal(await tubeOf(id), "mail-dead");
+  await line.locator("button").click();
+  await page.waitForSelector(`text=Job ${id} was sent back.`);
+  assert.equal(await tubeOf(id), "mail");
+  await page.goto(`${base}/tubes/mail`);
+  await page.locator("tr", { hasText: "Released" }).locator("button").click();
+  await confirm("1 job");
+  await page.goto(`${base}/tubes/mail-dead`);
+  assert.equal(await page.locator("tr", { hasText: "no such user" }).count(), 1);
+  assert.equal(await page.locator("tr", { hasText: "released" }).count(), 0);
+  await page.click("button:text-is('Send back all')");
+  await confirm("1 job");
+  await page.goto(`${base}/tubes/mail-dead`);
+  assert.equal(await page.locator("tr", { hasText: "no such user" }).count(), 0);
+  await context.close();
+}
+
 async function takeScreenshot(browser) {
   const context = await browser.newContext({ viewport: { width: 1000, height: 700 } });
   const page = await open(context);
@@ -313,6 +344,8 @@ async function main() {
       ["/tubes/quiet", 200],
       ["/tubes/quiet?state=buried", 200],
       ["/tubes/quiet?select=all", 200],
+      ["/tubes/mail", 200],
+      ["/tubes/mail-dead", 200],
       ["/schedules", 200],
       ["/schedules/daily", 200],
       ["/schedules/daily/delete", 200],
@@ -337,6 +370,7 @@ async function main() {
       anUpdateArrives,
       formsChangeWhatTheySay,
       jobsAreTicked,
+      deadLettersAreSentBack,
     ];
     for (const check of rest) {
       begin(check.name);

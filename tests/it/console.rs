@@ -498,6 +498,27 @@ fn work(site: &Site, is_over: &AtomicBool) {
     }
 }
 
+/// Three jobs of `mail` become dead letters: of two a worker says why.
+fn set_some_aside(site: &Site) {
+    let mut wire = site.server.connect();
+    let policy = "set-policy mail delivery-limit=1 dead-letter=mail-dead";
+    assert_eq!(wire.ask(policy), "POLICY_SET");
+    wire.ask("use mail");
+    wire.ask("watch mail");
+    for said in [Some("no route to host"), Some("no such user"), None] {
+        let id = wire.put(b"body");
+        assert_eq!(wire.reserve(), id);
+        let (line, answer) = match said {
+            Some(text) => (
+                format!("fail {id} {}\r\n{text}", text.len()),
+                "DEAD_LETTERED mail-dead",
+            ),
+            None => (format!("release {id} 0 0"), "RELEASED"),
+        };
+        assert_eq!(wire.ask(&line), answer);
+    }
+}
+
 #[test]
 fn a_browser_shows_every_page_in_order() {
     let modules = folder("BSD_NODE_MODULES", "node/node_modules");
@@ -517,6 +538,7 @@ fn a_browser_shows_every_page_in_order() {
     fill(&mut wire);
     let schedule = "schedule-set daily 5 cron=0_8_*_*_1-5 tz=Europe/Berlin tube=quiet\r\nhello";
     assert_eq!(wire.ask(schedule), "SCHEDULE_SET");
+    set_some_aside(&site);
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| work(&site, &is_over));

@@ -336,8 +336,19 @@ fn the_console_sets_a_policy_shows_why_jobs_failed_and_sends_them_back() {
     );
     let id = dead_letter(&mut wire);
     let tube = Page::shown(&site, "/tubes/mail");
-    assert_eq!((tube.fact("Set aside"), tube.fact("Failed")), ("1", "1"));
+    assert_eq!(tube.fact("Set aside"), "1");
+    let failed = "<th scope=\"row\">Failed</th><td class=\"number\">1</td>";
+    assert!(tube.text.contains(failed), "{}", tube.text);
     let dead = Page::shown(&site, "/tubes/mail-dead");
+    for part in [
+        "<td>failed</td>".to_owned(),
+        // An escape character is no text.
+        "<td>&lt;script&gt;alert(1)&lt;/script&gt;\u{fffd}[2J</td>".to_owned(),
+        "<td><a href=\"/tubes/mail\">mail</a></td>".to_owned(),
+        format!("formaction=\"/jobs/{id}/redrive\""),
+    ] {
+        assert!(dead.text.contains(&part), "{part}: {}", dead.text);
+    }
     assert!(dead.text.contains("Send back all"), "{}", dead.text);
     assert!(
         dead.text
@@ -379,6 +390,7 @@ fn the_console_sets_a_policy_shows_why_jobs_failed_and_sends_them_back() {
     submit(&site, "/tasks/1/run", "most=1");
     over(&site, 2);
     assert_eq!(wire.stat(&format!("stats-job {again}"), "tube"), "\"mail\"");
+    send_back_some(&site, &mut wire, again);
 
     let word = word_of(&Page::shown(&site, "/tubes/mail"));
     for (form, status) in [("delivery-limit=none", 400), ("rate=", 400)] {
@@ -398,6 +410,39 @@ fn the_console_sets_a_policy_shows_why_jobs_failed_and_sends_them_back() {
         let line = "POST /tubes/mail/policy: 303: delivery-limit=2 dead-letter=mail-dead";
         site.server.stderr().contains(line)
     });
+}
+
+/// The page of a tube offers to send back those that failed for a reason, wherever they are.
+fn send_back_some(site: &Site, wire: &mut Wire, id: u64) {
+    assert_eq!(wire.ask(&format!("delete {id}")), "DELETED");
+    let dead = [dead_letter(wire), dead_letter(wire)];
+    let page = Page::shown(site, "/tubes/mail");
+    for part in [
+        "action=\"/tubes/mail-dead/count\"",
+        "name=\"reason\" value=\"failed\"",
+        "name=\"from\" value=\"mail\"",
+    ] {
+        assert!(page.text.contains(part), "{part}: {}", page.text);
+    }
+    let those = "what=redrive&state=ready&state=delayed&state=buried";
+    for (more, nth, count) in [
+        ("reason=ttr&from=mail", 3, 0),
+        ("reason=failed&from=post", 4, 0),
+        ("reason=failed&said=nothing", 5, 0),
+        ("reason=failed&from=mail&said=alert%281%29", 6, 2),
+    ] {
+        submit(site, "/tubes/mail-dead/count", &format!("{those}&{more}"));
+        assert_eq!(over(site, nth)["matched"], count, "{more}");
+    }
+    let counted = Page::shown(site, "/tasks/6");
+    let question = "Send back 2 jobs of mail-dead that are ready or delayed or buried, with the \
+                    reason failed, dead letters of mail, of which a worker said “alert(1)”?";
+    assert!(counted.text.contains(question), "{}", counted.text);
+    submit(site, "/tasks/6/run", "most=2");
+    over(site, 7);
+    for id in dead {
+        assert_eq!(wire.stat(&format!("stats-job {id}"), "tube"), "\"mail\"");
+    }
 }
 
 #[test]

@@ -304,6 +304,14 @@ async fn count(state: &State, tube: &str, form: &Form, asker: Asker) -> Result<A
     if let Some(contains) = form.text("with") {
         filter["contains"] = json!({"data": contains});
     }
+    if let Some(said) = form.text("said") {
+        filter["text"] = json!({"data": said});
+    }
+    for (name, field) in [("reason", "reason"), ("from", "dead_lettered_from")] {
+        if let Some(value) = form.text(name) {
+            filter[field] = json!(value);
+        }
+    }
     if form.text("selection").is_some() {
         filter["ids"] = json!(form.selected()?);
     }

@@ -1,10 +1,10 @@
 //! The policy of a tube on its page: what it says and where it comes from, what has failed in the
-//! tube, where its dead letters go, and the forms that change it.
+//! tube and how that is sent back, where its dead letters go, and the forms that change it.
 
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::layout::facts;
+use super::layout::{facts, table};
 use super::words;
 use bsd::policy::NAMES;
 
@@ -15,13 +15,14 @@ pub(super) fn section(
     has_dead_letters: bool,
     form_word: Option<&str>,
 ) -> Markup {
-    let failed = failed(policy);
+    let (failures, aside) = (failures(policy), aside(policy));
     html! {
         section aria-labelledby="policy" {
             h2 id="policy" { "Policy" }
             (source(tube, policy))
             (values(policy))
-            @if !failed.is_empty() { (facts(&failed)) }
+            @if !aside.is_empty() { (facts(&aside)) }
+            @if !failures.is_empty() { (failures_table(tube, policy, &failures, form_word)) }
             @if has_dead_letters { (dead_letters(tube, policy, form_word)) }
             @if let Some(word) = form_word { (forms(tube, policy, word)) }
         }
@@ -64,24 +65,103 @@ fn text_of(value: &Value) -> String {
     }
 }
 
-/// What has failed since the tube began to exist, without what has not.
-fn failed(policy: &Value) -> Vec<(&'static str, Markup)> {
-    [
-        ("Released", &policy["failures"]["released"]),
-        ("Out of time", &policy["failures"]["ttr"]),
-        ("Disconnected", &policy["failures"]["disconnected"]),
-        ("Failed", &policy["failures"]["failed"]),
-        ("Expired", &policy["failures"]["expired"]),
-        ("Buried by workers", &policy["failures"]["buried"]),
-        ("Set aside", &policy["set_aside"]),
-        ("Puts refused", &policy["puts_refused"]),
-    ]
-    .into_iter()
-    .filter_map(|(label, value)| {
-        let count = value.as_u64().filter(|count| *count > 0)?;
+/// Reasons of failures, and what a page says for them.
+const REASONS: [(&str, &str); 6] = [
+    ("released", "Released"),
+    ("ttr", "Out of time"),
+    ("disconnected", "Disconnected"),
+    ("failed", "Failed"),
+    ("expired", "Expired"),
+    ("buried", "Buried by workers"),
+];
+
+/// What has become of jobs since the tube began to exist, without what has not happened.
+fn aside(policy: &Value) -> Vec<(&'static str, Markup)> {
+    let known = [("Set aside", "set_aside"), ("Puts refused", "puts_refused")];
+    let known = known.into_iter().filter_map(|(label, name)| {
+        let count = policy[name].as_u64().filter(|count| *count > 0)?;
         Some((label, html! { (words::count(count)) }))
-    })
-    .collect()
+    });
+    known.collect()
+}
+
+/// A reason, what a page says for it, and how often it was that.
+type Failures = (&'static str, &'static str, u64);
+
+/// What has failed since the tube began to exist, by reason.
+fn failures(policy: &Value) -> Vec<Failures> {
+    let known = REASONS.into_iter().filter_map(|(reason, label)| {
+        let count = policy["failures"][reason].as_u64();
+        Some((reason, label, count.filter(|count| *count > 0)?))
+    });
+    known.collect()
+}
+
+fn failures_table(
+    tube: &str,
+    policy: &Value,
+    failures: &[Failures],
+    form_word: Option<&str>,
+) -> Markup {
+    let head = html! {
+        th scope="col" { "Reason" }
+        th scope="col" class="number" { "How often" }
+        @if form_word.is_some() { th scope="col" { span class="hidden" { "Send back" } } }
+    };
+    let rows = html! {
+        @for (reason, label, count) in failures {
+            tr {
+                th scope="row" { (label) }
+                td class="number" { (words::count(*count)) }
+                @if let Some(word) = form_word { td { (send_back(tube, policy, reason, word)) } }
+            }
+        }
+    };
+    table("What has failed here", &head, &rows)
+}
+
+/// The form that sends back the jobs of a tube that were set aside for a reason; nothing where they are
+/// deleted. They are counted first, and it is asked again.
+fn send_back(tube: &str, policy: &Value, reason: &str, form_word: &str) -> Markup {
+    let there = policy["policy"]["dead-letter"].as_str().unwrap_or("bury");
+    let (there, from) = match there {
+        _ if reason == "buried" => (tube, None),
+        "delete" => return html! {},
+        "bury" => (tube, None),
+        there => (there, Some(tube)),
+    };
+    html! {
+        form method="post" action=(to(there, "count")) {
+            (of_redrive(form_word))
+            input type="hidden" name="reason" value=(reason);
+            @if let Some(from) = from { input type="hidden" name="from" value=(from); }
+            button { "Send back those" }
+        }
+    }
+}
+
+fn of_redrive(form_word: &str) -> Markup {
+    html! {
+        input type="hidden" name="form" value=(form_word);
+        input type="hidden" name="what" value="redrive";
+        @for state in ["ready", "delayed", "buried"] {
+            input type="hidden" name="state" value=(state);
+        }
+    }
+}
+
+/// Fields that tell jobs apart by what went wrong with them.
+pub(super) fn reasons_asked(of: &str) -> Markup {
+    let (reason, said) = (format!("{of}-reason"), format!("{of}-said"));
+    html! {
+        label for=(reason) { "that failed for this reason" }
+        select id=(reason) name="reason" {
+            option value="" { "any or none" }
+            @for (word, label) in REASONS { option value=(word) { (label) } }
+        }
+        label for=(said) { "of which a worker said this" }
+        input id=(said) name="said" maxlength="1000" autocomplete="off";
+    }
 }
 
 /// Where the dead letters of this tube come from, and the way back. They are counted first, and it is
@@ -104,13 +184,17 @@ fn dead_letters(tube: &str, policy: &Value, form_word: Option<&str>) -> Markup {
         }
         @if let Some(word) = form_word {
             form class="bar" method="post" action=(to(tube, "count")) {
-                input type="hidden" name="form" value=(word);
-                input type="hidden" name="what" value="redrive";
-                @for state in ["ready", "delayed", "buried"] {
-                    input type="hidden" name="state" value=(state);
-                }
+                (of_redrive(word))
                 button { "Send back all" }
                 " Each dead letter goes to the tube that it came from. They are counted first."
+            }
+            details {
+                summary { "Send back some" }
+                form class="stack" method="post" action=(to(tube, "count")) {
+                    (of_redrive(word))
+                    (reasons_asked("back"))
+                    button { "Count those" }
+                }
             }
         }
     }
@@ -171,7 +255,7 @@ mod tests {
             "It is that of <code>mail-*</code>.",
             "<a href=\"/tubes/a%2Fb\">a/b</a>",
             "<dt>delivery-limit</dt><dd>8</dd>",
-            "<dt>Out of time</dt><dd>1,200</dd>",
+            "<th scope=\"row\">Out of time</th><td class=\"number\">1,200</td></tr>",
             "<dt>Set aside</dt><dd>3</dd>",
             "x&lt;y</a>, <code>m*</code>.",
         ] {
@@ -180,10 +264,26 @@ mod tests {
         assert!(!looked_at.contains("Puts refused"), "{looked_at}");
         let offered = section("mail-1", &policy, true, Some("word")).into_string();
         assert!(offered.contains("action=\"/tubes/mail-1/policy\""));
-        assert!(offered.contains("value=\"redrive\""), "{offered}");
+        for part in [
+            "value=\"redrive\"",
+            "action=\"/tubes/a%2Fb/count\"",
+            "name=\"reason\" value=\"ttr\"",
+            "name=\"from\" value=\"mail-1\"",
+        ] {
+            assert!(offered.contains(part), "{part}: {offered}");
+        }
         assert!(!offered.contains("policy/remove"), "it is the pattern's");
         let own = json!({"tube": "t", "set_for": "t", "policy": {"rate": "1/s"}});
         let own = section("t", &own, false, Some("word")).into_string();
         assert!(own.contains("policy/remove") && !own.contains("redrive"));
+        let deletes = json!({"policy": {"dead-letter": "delete"}});
+        let of = |reason| send_back("t", &deletes, reason, "word").into_string();
+        assert!(of("ttr").is_empty() && of("buried").contains("/tubes/t/count"));
+    }
+
+    #[test]
+    fn every_reason_has_a_label() {
+        let reasons = bsd::attributes::Reason::ALL.map(|reason| reason.word());
+        assert_eq!(REASONS.map(|(word, _)| word), reasons);
     }
 }

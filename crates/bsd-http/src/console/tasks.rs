@@ -181,6 +181,9 @@ fn whose(task: &Value) -> String {
     if let Some(from) = filter["dead_lettered_from"].as_str() {
         whose.push_str(&format!(", dead letters of {from}"));
     }
+    if let Some(said) = filter["text"]["data"].as_str() {
+        whose.push_str(&format!(", of which a worker said “{said}”"));
+    }
     if let Some(contains) = filter["contains"]["data"].as_str() {
         whose.push_str(&format!(", with “{contains}” in their bodies"));
     }
@@ -263,6 +266,16 @@ mod tests {
             "action": "delete", "dry_run": false, "matched": 1,
             "filter": {"tube": "a", "states": ["ready"]},
         });
+        let some = json!({
+            "action": "redrive", "dry_run": true, "matched": 2,
+            "filter": {"tube": "a", "states": ["ready"], "reason": "ttr", "dead_lettered_from": "b",
+                "text": {"data": "x"}},
+        });
+        assert_eq!(
+            question(&some),
+            "Send back 2 jobs of a that are ready, with the reason ttr, dead letters of b, of which a \
+             worker said “x”?"
+        );
         assert_eq!(question(&task), "Delete 1 job of a that are ready?");
         assert_eq!(sentence(&task), "Delete jobs of a that are ready.");
     }

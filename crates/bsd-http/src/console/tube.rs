@@ -38,11 +38,14 @@ pub(super) const PARAMETERS: &[Parameter] = &[
 
 /// Schedules on the page of a tube, at most.
 const SCHEDULES_MAX: usize = 20;
+/// Characters of what a worker said that the list shows of each job.
+const SAID_MAX: usize = 200;
 
 pub(super) async fn page(state: &Arc<State>, asked: &Asked) -> Result<Answer, Problem> {
     let name = &asked.captured;
     let wanted = asked.query.text("state").unwrap_or(LISTED[0]);
-    let listed = look::list_jobs(&state.doorway, name.clone(), &asked.query).await?;
+    let (doorway, query) = (&state.doorway, &asked.query);
+    let listed = look::list_jobs(doorway, name.clone(), query, Some(SAID_MAX)).await?;
     let tube = look::look_at_tube(&state.doorway, name.clone()).await?;
     let policy = policies::look(&state.doorway, name.clone()).await?;
     let scheduled = schedules_into(state, name).await?;
@@ -211,8 +214,13 @@ fn jobs_shown(
                 button { "Count those selected" }
             }
         }
+        // Of the buttons in the list: one of the other form would be the one that Enter presses.
+        form id=(SEND_BACK) method="post" { input type="hidden" name="form" value=(word); }
     }
 }
+
+/// The form that sends back one job of the list.
+const SEND_BACK: &str = "send-back";
 
 /// Actions on selected jobs.
 const ACTIONS: [(&str, &str); 5] = [
@@ -235,7 +243,10 @@ pub(super) fn table_of(
     none: &str,
     are_ticked: Option<bool>,
 ) -> Markup {
-    let have_reasons = jobs.iter().any(|job| job["reason"].is_string());
+    let have = |name: &str| jobs.iter().any(|job| !job[name].is_null());
+    let (have_reasons, have_said) = (have("reason"), have("said"));
+    let (have_from, can_go_back) = (have("dead_lettered_from"), have("failures"));
+    let can_go_back = can_go_back && are_ticked.is_some();
     let head = html! {
         @if are_ticked.is_some() { th scope="col" { span class="hidden" { "Select" } } }
         @for (name, class) in [
@@ -246,6 +257,9 @@ pub(super) fn table_of(
             th scope="col" class=(class) { (name) }
         }
         @if have_reasons { th scope="col" { "Reason" } }
+        @if have_said { th scope="col" { "A worker said" } }
+        @if have_from { th scope="col" { "Dead letter of" } }
+        @if can_go_back { th scope="col" { span class="hidden" { "Send back" } } }
     };
     let rows = html! {
         @for job in jobs {
@@ -268,6 +282,23 @@ pub(super) fn table_of(
                     td class="number" { (job[count]) }
                 }
                 @if have_reasons { td { (job["reason"].as_str().unwrap_or("–")) } }
+                @if have_said { td { (job["said"].as_str().map_or("–".into(), words::visible)) } }
+                @if have_from {
+                    td {
+                        @match job["dead_lettered_from"].as_str() {
+                            Some(from) => a href=(format!("/tubes/{}", words::escaped(from))) { (from) },
+                            None => "–",
+                        }
+                    }
+                }
+                @if can_go_back {
+                    td {
+                        @if !job["failures"].is_null() {
+                            button form=(SEND_BACK) formaction=(format!("/jobs/{id}/redrive"))
+                                aria-label=(format!("Send back job {id}")) { "Send back" }
+                        }
+                    }
+                }
             }
         }
         @if jobs.is_empty() { tr { td colspan="10" { (none) } } }
@@ -369,6 +400,7 @@ fn many(to: &str, state: &str, hidden: &Markup) -> Markup {
             }
             label for="contains-of" { "with this in their bodies" }
             input id="contains-of" name="with" maxlength="1000" autocomplete="off";
+            (policy::reasons_asked("many"))
             (numbers_asked("many", &[
                 ("age_min_seconds", "at least so old, seconds", "any"),
                 ("rate", "No more than this many a second", "no bound"),
