@@ -13,7 +13,7 @@ use crate::harness::{Launch, Server, bsd_ctl, wait_until};
 pub(crate) const OK: Option<i32> = Some(0);
 pub(crate) const NOT_DONE: Option<i32> = Some(1);
 const CANNOT: Option<i32> = Some(2);
-const USAGE: Option<i32> = Some(5);
+pub(crate) const USAGE: Option<i32> = Some(5);
 
 pub(crate) fn command(address: &str) -> Command {
     let mut command = Command::new(bsd_ctl());

@@ -10,7 +10,7 @@ use crate::api::ApiArgs;
 use crate::confirm::confirm;
 use crate::job::State;
 use crate::many::{Change, How};
-use crate::pick::{Pick, Reason};
+use crate::pick::Pick;
 use crate::put::parse_seconds;
 use crate::{Context, EXIT_NOT_DONE, EXIT_OK, Failure, complain, job, names};
 
@@ -27,6 +27,7 @@ Examples:
   bsd-ctl kick mail 10
   bsd-ctl kick mail --all
   bsd-ctl kick mail --all --state buried --rate 100 --detach --yes
+  bsd-ctl kick mail --all --reason ttr --yes
 
 ",
     exit_codes!()
@@ -56,9 +57,6 @@ struct Which {
     /// Only jobs in this state; may be given several times
     #[arg(long = "state", value_name = "STATE", value_enum)]
     states: Vec<State>,
-    /// Only jobs that failed for this reason last
-    #[arg(long, value_enum)]
-    reason: Option<Reason>,
     #[command(flatten)]
     pick: Pick,
 }
@@ -66,7 +64,7 @@ struct Which {
 impl Which {
     /// Nothing is said.
     fn is_all(&self) -> bool {
-        self.states.is_empty() && self.reason.is_none() && self.pick.is_all()
+        self.states.is_empty() && self.pick.is_all()
     }
 
     /// The jobs of a tube, or of those of a pattern.
@@ -74,9 +72,6 @@ impl Which {
         let mut filter = json!({"tube": tube});
         if !self.states.is_empty() {
             filter["states"] = State::words(&self.states);
-        }
-        if let Some(reason) = self.reason {
-            filter["reason"] = reason.word().into();
         }
         self.pick.add_to(&mut filter);
         filter
@@ -179,6 +174,7 @@ Examples:
   bsd-ctl delete 1
   bsd-ctl delete --yes 2 3
   bsd-ctl delete --tube mail --contains one --yes
+  bsd-ctl delete --tube mail-dead --reason failed --text 'no such user' --yes
 
 ",
     exit_codes!()

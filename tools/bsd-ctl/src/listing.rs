@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::api::{Api, ApiArgs, escaped};
 use crate::job::State;
 use crate::many::wait;
-use crate::pick::{Pick, Reason};
+use crate::pick::Pick;
 use crate::table::Table;
 use crate::why::age;
 use crate::{Context, EXIT_OK, Failure, names, shown};
@@ -44,9 +44,6 @@ pub(crate) struct JobsArgs {
     /// Which of its jobs
     #[arg(long, value_enum, default_value = "ready")]
     state: State,
-    /// Only jobs that failed for this reason last
-    #[arg(long, value_enum)]
-    reason: Option<Reason>,
     #[command(flatten)]
     pick: Pick,
     /// Show bodies, and what workers said of failures
@@ -61,7 +58,7 @@ pub(crate) struct JobsArgs {
 
 pub(crate) fn run_jobs(args: &JobsArgs, context: &mut Context<'_>) -> Result<u8, Failure> {
     let api = args.api.open(context)?;
-    let is_all = args.pick.is_all() && args.reason.is_none();
+    let is_all = args.pick.is_all();
     let mut jobs = match is_all {
         true => {
             let (tube, state) = (escaped(&args.tube), args.state.word());
@@ -90,9 +87,6 @@ pub(crate) fn run_jobs(args: &JobsArgs, context: &mut Context<'_>) -> Result<u8,
 /// The jobs that a filter means, over as many searches as that takes.
 fn found(args: &JobsArgs, api: &Api) -> Result<Vec<Value>, Failure> {
     let mut filter = json!({"tube": args.tube, "states": [args.state.word()]});
-    if let Some(reason) = args.reason {
-        filter["reason"] = reason.word().into();
-    }
     args.pick.add_to(&mut filter);
     let mut found = Vec::new();
     let mut after = Value::Null;

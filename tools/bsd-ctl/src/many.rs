@@ -24,8 +24,8 @@ const MOVE_HELP: &str = concat!(
     "\
 Over the server's API, which beanstalkd does not have. Counts the jobs, asks before it moves more
 than one, and moves them between the commands of clients: each keeps its id and its state, and is in
-one of the two tubes after a crash. Jobs that clients have reserved stay. Ctrl-C ends it; what was moved stays moved. In a PATTERN, *
-stands for any characters and ? for one; put it in quotes.
+one of the two tubes after a crash. Jobs that clients have reserved stay. Ctrl-C ends it; what was
+moved stays moved. In a PATTERN, * stands for any characters and ? for one; put it in quotes.
 
 Examples:
   bsd-ctl move mail post --yes
@@ -109,6 +109,7 @@ Examples:
   bsd-ctl redrive mail --yes
   bsd-ctl redrive mail --to post --rate 50 --yes
   bsd-ctl redrive mail --rate 100 --detach --yes
+  bsd-ctl redrive mail-dead --reason failed --text 'no route to host' --yes
 
 ",
     exit_codes!()
@@ -124,24 +125,32 @@ pub(crate) struct RedriveArgs {
     #[arg(long, value_name = "TUBE", value_parser = names::parse_tube)]
     to: Option<String>,
     #[command(flatten)]
+    pick: Pick,
+    #[command(flatten)]
     how: How,
 }
 
 pub(crate) fn run_redrive(args: &RedriveArgs, context: &mut Context<'_>) -> Result<u8, Failure> {
-    let change = match &args.to {
-        Some(to) => Change {
-            body: json!({"action": "move", "to": to, "kick": true,
-                "filter": {"tube": args.tube, "states": ["buried"]}}),
-            verb: "redrive",
-            done: "ready again",
-            about: format!("of {} to {to}", args.tube),
-        },
-        None => Change {
-            body: json!({"action": "redrive", "filter": {"tube": args.tube}}),
-            verb: "redrive",
-            done: "ready again",
-            about: format!("of {}", args.tube),
-        },
+    let mut filter = json!({"tube": args.tube});
+    args.pick.add_to(&mut filter);
+    let (body, about) = match &args.to {
+        Some(to) => {
+            filter["states"] = json!(["buried"]);
+            (
+                json!({"action": "move", "to": to, "kick": true, "filter": filter}),
+                format!("of {} to {to}", args.tube),
+            )
+        }
+        None => (
+            json!({"action": "redrive", "filter": filter}),
+            format!("of {}", args.tube),
+        ),
+    };
+    let change = Change {
+        body,
+        verb: "redrive",
+        done: "ready again",
+        about,
     };
     change.run(&args.how, context)
 }

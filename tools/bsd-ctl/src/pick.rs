@@ -13,12 +13,21 @@ pub(crate) struct Pick {
     /// Only jobs that were put at least this long ago: 90, 5m, 2h, 3d
     #[arg(long, value_name = "AGE", value_parser = parse_age)]
     older_than: Option<u64>,
+    /// Only jobs that failed for this reason last
+    #[arg(long, value_enum)]
+    reason: Option<Reason>,
+    /// Only jobs of which a worker said a text with this part when it failed
+    #[arg(long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    text: Option<String>,
 }
 
 impl Pick {
     /// Nothing is said.
     pub(crate) fn is_all(&self) -> bool {
-        self.contains.is_none() && self.older_than.is_none()
+        self.contains.is_none()
+            && self.older_than.is_none()
+            && self.reason.is_none()
+            && self.text.is_none()
     }
 
     /// Add it to a filter.
@@ -29,12 +38,18 @@ impl Pick {
         if let Some(age) = self.older_than {
             filter["age_min_seconds"] = age.into();
         }
+        if let Some(reason) = self.reason {
+            filter["reason"] = reason.word().into();
+        }
+        if let Some(text) = &self.text {
+            filter["text"] = json!({"data": text});
+        }
     }
 }
 
 /// Why the last delivery of a job failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Reason {
+enum Reason {
     Released,
     Ttr,
     Disconnected,
@@ -45,7 +60,7 @@ pub(crate) enum Reason {
 
 impl Reason {
     /// As the API has it.
-    pub(crate) fn word(self) -> &'static str {
+    fn word(self) -> &'static str {
         match self {
             Reason::Released => "released",
             Reason::Ttr => "ttr",
