@@ -7,7 +7,7 @@ use std::process::Stdio;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::ctl::{NOT_DONE, OK, command, said};
+use crate::ctl::{NOT_DONE, OK, USAGE, command, said};
 use crate::harness::{Launch, wait_until};
 use crate::http::{Site, tokens};
 
@@ -222,6 +222,116 @@ fn what_is_buried_is_driven_back_there_or_elsewhere() {
     done(&site, &["bury", "4"]);
     done(&site, &["redrive", "mail", "--to", "post"]);
     assert_eq!(ids(&rows_of(&site, &["jobs", "post"])).len(), 1);
+}
+
+/// To bury or release a job is no delivery, where the server has an API.
+#[test]
+fn a_job_is_buried_and_released_where_it_is() {
+    let site = site();
+    fill(&site, "mail", 3);
+    let shown = |id: &str| {
+        let job = json_of(&site, &["job", id]);
+        ["state", "pri", "reserves", "buries", "kicks"].map(|key| job[key].clone())
+    };
+    done(&site, &["bury", "1"]);
+    assert_eq!(
+        shown("1"),
+        [json!("buried"), json!(0), json!(0), json!(1), json!(0)]
+    );
+    done(&site, &["bury", "1", "--pri", "7"]);
+    done(&site, &["bury", "2", "--pri", "8"]);
+    assert_eq!(
+        shown("2"),
+        [json!("buried"), json!(8), json!(0), json!(1), json!(0)]
+    );
+    done(&site, &["release", "1"]);
+    assert_eq!(
+        shown("1"),
+        [json!("ready"), json!(7), json!(0), json!(1), json!(1)]
+    );
+    done(&site, &["release", "2", "--delay", "1h", "--pri", "3"]);
+    assert_eq!(
+        shown("2"),
+        [json!("delayed"), json!(3), json!(0), json!(1), json!(0)]
+    );
+    for word in ["bury", "release"] {
+        let (code, said) = ctl(&site, &[word, "9"]);
+        assert_eq!(code, NOT_DONE);
+        assert!(said.contains("there is no job 9"), "{said}");
+    }
+    let mut wire = site.server.connect();
+    wire.ask("watch mail");
+    let mine = wire.reserve().to_string();
+    let (code, said) = ctl(&site, &["bury", &mine]);
+    assert_eq!(code, NOT_DONE);
+    assert!(said.contains("a client has reserved it"), "{said}");
+}
+
+/// Jobs of `mail` that failed, two of each kind: buried with a text, out of time, and disconnected.
+fn fail_some(site: &Site) -> [Vec<u64>; 3] {
+    let mut wire = site.server.connect();
+    let policy = "set-policy mail delivery-limit=1";
+    assert_eq!(wire.ask(policy), "POLICY_SET");
+    wire.ask("use mail");
+    wire.ask("watch mail");
+    let mut reserved = |ttr: u32| {
+        wire.send(format!("put 0 0 {ttr} 1\r\nx\r\n"));
+        assert!(wire.text().starts_with("INSERTED"));
+        wire.reserve()
+    };
+    let late = vec![reserved(1), reserved(1)];
+    let said: Vec<u64> = (0..2).map(|_| reserved(100)).collect();
+    let cut = vec![reserved(100), reserved(100)];
+    for (id, text) in said.iter().zip(["no route to host", "no such user"]) {
+        let fail = format!("fail {id} {}\r\n{text}", text.len());
+        assert_eq!(wire.ask(&fail), "BURIED");
+    }
+    wait_until("the time of two is up", || {
+        wire.stat("stats-tube mail", "current-jobs-buried") == "4"
+    });
+    drop(wire);
+    wait_until("two are without their client", || {
+        site.get("/api/v1/tubes/mail").json()["jobs"]["buried"] == 6
+    });
+    [said, late, cut]
+}
+
+#[test]
+fn jobs_are_kicked_moved_sent_back_and_deleted_by_what_went_wrong_with_them() {
+    let site = site();
+    let [said, late, cut] = fail_some(&site);
+    let (code, asked) = ctl(&site, &["kick", "mail", "--all", "--reason", "ttr"]);
+    assert_eq!(code, NOT_DONE);
+    assert!(asked.contains("would kick 2 jobs of mail"), "{asked}");
+    let kicked = done(
+        &site,
+        &["kick", "mail", "--all", "--reason", "ttr", "--yes"],
+    );
+    assert_eq!(kicked, "2 jobs of mail kicked\n");
+    assert_eq!(ids(&rows_of(&site, &["jobs", "mail"])), late);
+    let text = ["--reason", "failed", "--text", "route to"];
+    let deleted = done(&site, &[&["delete", "--tube", "mail"], &text[..]].concat());
+    assert_eq!(deleted, "1 job of mail deleted\n");
+    let back = done(&site, &["redrive", "mail", "--text", "such user"]);
+    assert_eq!(back, "1 job of mail ready again\n");
+    assert_eq!(
+        json_of(&site, &["job", &said[1].to_string()])["state"],
+        "ready"
+    );
+    let moved = ["move", "mail", "post", "--reason", "disconnected", "--yes"];
+    assert_eq!(done(&site, &moved), "2 jobs of mail to post moved\n");
+    let buried = rows_of(&site, &["jobs", "post", "--state", "buried"]);
+    assert_eq!(ids(&buried), cut);
+    for wrong in [
+        &["kick", "mail", "5", "--reason", "ttr"][..],
+        &["kick", "mail", "--all", "--reason", "TTR"],
+        &["delete", "1", "--tube", "mail", "--reason", "ttr"],
+        &["delete", "--reason", "ttr"],
+        &["move", "mail", "post", "--text", ""],
+    ] {
+        let (code, said) = ctl(&site, wrong);
+        assert_eq!(code, USAGE, "{wrong:?}: {said}");
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@ use bsd_tools::human::count;
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::api::ApiArgs;
+use crate::api::{Api, ApiArgs};
 use crate::confirm::confirm;
 use crate::job::State;
 use crate::many::{Change, How};
@@ -268,9 +268,12 @@ impl Each {
 
 const BURY_HELP: &str = concat!(
     "\
-The protocol lets only a client bury a job that has reserved it. So this reserves the job first
-(reserve-job, beanstalkd 1.12 or later): its count of reserves grows by one. A job that another
-client has reserved cannot be buried. If the connection breaks in between, the job is ready.
+Asks bsd over its API, where --http leads to that of the same server: the job is buried where it is,
+and that is no delivery. A job that a client has reserved cannot be buried.
+
+The protocol lets only a client bury a job that has reserved it. So of beanstalkd, and where there is
+no API, this reserves the job first (reserve-job, beanstalkd 1.12 or later): its count of reserves
+grows by one. If the connection breaks in between, the job is ready.
 
 With --tube the server's API is asked, which beanstalkd does not have: it buries the ready and
 delayed jobs of the tube that are meant, and reserves none.
@@ -309,8 +312,13 @@ pub(crate) fn run_bury(args: &BuryArgs, context: &mut Context<'_>) -> Result<u8,
     }
     check_of_tube(&args.which, &args.how)?;
     let id = args.id.unwrap_or_default();
-    let give_back = |pri| format!("bury {id} {pri}");
-    take_and_give_back(id, args.pri, give_back, "BURIED", context)?;
+    match args.how.api.of_same_server(context)? {
+        Some(api) => change_over_api(&api, id, args.pri, ("bury", json!({})))?,
+        None => {
+            let give_back = |pri| format!("bury {id} {pri}");
+            take_and_give_back(id, args.pri, give_back, "BURIED", context)?;
+        }
+    }
     context.tell(
         json!({"id": id, "buried": true}),
         format_args!("job {id} was buried"),
@@ -320,10 +328,13 @@ pub(crate) fn run_bury(args: &BuryArgs, context: &mut Context<'_>) -> Result<u8,
 
 const RELEASE_HELP: &str = concat!(
     "\
-The protocol lets only a client release a job that has reserved it. So this reserves the job first
-(reserve-job, beanstalkd 1.12 or later): its count of reserves grows by one. A job that another
-client has reserved is released with --force alone. If the connection breaks in between, the job is
-ready, with the priority that it had. DELAY is seconds, or has a unit: 90, 5m, 2h, 3d.
+Asks bsd over its API, where --http leads to that of the same server: the job is kicked, or delayed,
+and that is no delivery. A job that a client has reserved is released with --force alone. DELAY is
+seconds, or has a unit: 90, 5m, 2h, 3d.
+
+The protocol lets only a client release a job that has reserved it. So of beanstalkd, and where there
+is no API, this reserves the job first (reserve-job, beanstalkd 1.12 or later): its count of reserves
+grows by one. If the connection breaks in between, the job is ready, with the priority that it had.
 
 --force asks the API, which beanstalkd does not have: the job is taken from its client, as when its
 time is up. If the client works on it, another one may have it at the same time.
@@ -370,13 +381,49 @@ pub(crate) fn run_release(args: &ReleaseArgs, context: &mut Context<'_>) -> Resu
         )?;
         return Ok(EXIT_OK);
     }
-    let give_back = |pri| format!("release {id} {pri} {delay}");
-    take_and_give_back(id, args.pri, give_back, "RELEASED", context)?;
+    match (args.api.of_same_server(context)?, delay) {
+        (Some(api), 0) => change_over_api(&api, id, args.pri, ("kick", json!({})))?,
+        (Some(api), delay) => {
+            change_over_api(&api, id, args.pri, ("delay", json!({"delay": delay})))?;
+        }
+        (None, _) => {
+            let give_back = |pri| format!("release {id} {pri} {delay}");
+            take_and_give_back(id, args.pri, give_back, "RELEASED", context)?;
+        }
+    }
     context.tell(
         json!({"id": id, "released": true}),
         format_args!("job {id} was released"),
     )?;
     Ok(EXIT_OK)
+}
+
+/// Give a job this priority, if there is one, and then change it.
+fn change_over_api(
+    api: &Api,
+    id: u64,
+    pri: Option<u32>,
+    (word, body): (&str, Value),
+) -> Result<(), Failure> {
+    let job = api.get(&format!("/jobs/{id}"));
+    let job = job.map_err(|failure| match failure {
+        Failure::NotDone(_) => job::no_job(id),
+        other => other,
+    })?;
+    if job["state"] == "reserved" {
+        return Err(is_reserved(id));
+    }
+    if let Some(pri) = pri {
+        api.post(&format!("/jobs/{id}/priority"), &json!({"priority": pri}))?;
+    }
+    api.post(&format!("/jobs/{id}/{word}"), &body).map(drop)
+}
+
+fn is_reserved(id: u64) -> Failure {
+    Failure::NotDone(format!(
+        "job {id} was left as it is: a client has reserved it; try again when it is done with it, or \
+         take it away with `bsd-ctl release {id} --force`"
+    ))
 }
 
 /// Reserve a job and give it back at once: both commands leave together, so that hardly anything
@@ -397,10 +444,7 @@ fn take_and_give_back(
     match (taken.number_after("RESERVED"), &*taken.line) {
         (Some(_), _) if given.line == done => Ok(()),
         (Some(_), _) => Err(client.unexpected(&give_back, &given.line).into()),
-        (None, "NOT_FOUND") => Err(Failure::NotDone(format!(
-            "job {id} was left as it is: a client has reserved it; try again when it is done with it, \
-             or take it away with `bsd-ctl release {id} --force`"
-        ))),
+        (None, "NOT_FOUND") => Err(is_reserved(id)),
         (None, line) => Err(client.unexpected("reserve-job", line).into()),
     }
 }

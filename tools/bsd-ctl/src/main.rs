@@ -76,7 +76,7 @@ const EXIT_USAGE: u8 = 5;
 
 const AFTER_HELP: &str = concat!(
     "\
-Jobs are looked at where they are: only bury and release reserve one, and say so.
+Jobs are looked at where they are. Only bury and release reserve one, where the server has no API.
 
 Examples:
   bsd-ctl why mail
@@ -170,9 +170,9 @@ enum Command {
     KickJob(change::KickJobArgs),
     /// Delete jobs, by their ids or by what they are
     Delete(change::DeleteArgs),
-    /// Reserve a job and bury it, or bury those of a tube
+    /// Bury a job, or those of a tube
     Bury(change::BuryArgs),
-    /// Reserve a job and release it, ready or delayed, with another priority
+    /// Make a job ready, or delay it, with another priority
     Release(change::ReleaseArgs),
     /// Delete all jobs of a tube that are in some state
     Clear(clear::ClearArgs),

@@ -73,7 +73,7 @@ pub(crate) struct How {
     #[arg(short, long)]
     pub(crate) yes: bool,
     #[command(flatten)]
-    api: ApiArgs,
+    pub(crate) api: ApiArgs,
 }
 
 impl How {
