@@ -10,8 +10,7 @@ use super::seats::{Replies, Seats};
 use crate::engine::{
     Altered, Engine, Feed, JobAction, Link, ReplySink, ScheduleChange, ScheduleRun,
 };
-use crate::protocol::Command;
-use crate::schedule::Schedule;
+use crate::protocol::{Command, SetSchedule};
 use crate::storage::StoreError;
 use crate::types::{ClientId, JobId, Now, Time};
 
@@ -151,13 +150,9 @@ impl Slice<'_> {
     ///
     /// # Errors
     /// As for all of them.
-    pub fn set_schedule(
-        &mut self,
-        name: &str,
-        schedule: &Schedule,
-    ) -> Result<ScheduleChange, JobError> {
+    pub fn set_schedule(&mut self, set: &SetSchedule) -> Result<ScheduleChange, JobError> {
         let now = self.now;
-        self.decide(|engine| engine.set_schedule(name, schedule, now))
+        self.decide(|engine| engine.set_schedule(set, now))
     }
 
     /// Delete one: [`Engine::delete_schedule`].

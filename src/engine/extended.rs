@@ -168,7 +168,7 @@ impl Turn<'_> {
     /// A schedule, new or in the place of the one with its name.
     fn schedule_set(&mut self, set: &SetSchedule) -> Result<Flow, StoreError> {
         self.engine.count(Op::ScheduleSet);
-        let changed = (self.engine).set_schedule(&set.name, &set.schedule, self.now)?;
+        let changed = self.engine.set_schedule(set, self.now)?;
         self.reply_change(Reply::ScheduleSet, &changed)
     }
 

@@ -23,7 +23,7 @@ pub struct Figures {
     pub queue: QueueStats,
     /// How often each command was run, indexed by `op as usize`.
     pub commands: [u64; Op::COUNT],
-    /// Puts that were not done because another job has their key.
+    /// Puts of clients that were not done because another job has their key.
     pub key_conflicts: u64,
     /// Of schedules.
     pub schedules: ScheduleFigures,

@@ -23,7 +23,7 @@ use super::store::size_of_records;
 use super::{Engine, Mode};
 use crate::UsageError;
 use crate::attributes::Attributes;
-use crate::protocol::ScheduleStats;
+use crate::protocol::{ScheduleStats, SetSchedule};
 use crate::schedule::{MISSED_MAX, SCHEDULES_MAX, Schedule, Timetable, check_name};
 use crate::storage::{AppendError, Purpose, StoreError};
 use crate::types::{Change, JobId, Now, SECOND_NS, SettingClass, Time};
@@ -95,7 +95,7 @@ pub struct ScheduleFigures {
     pub waiting: usize,
     /// Firings that have put a job.
     pub fired: u64,
-    /// Firings that have put none because another job has the key.
+    /// Firings that have put none because another job has the key. They count here alone.
     pub key_conflicts: u64,
     /// How often firings of a schedule were found to be missed, whatever became of them.
     pub missed: u64,
@@ -296,11 +296,29 @@ fn wall(now: Now) -> i64 {
 /// Schedules.
 impl Engine {
     /// Set a schedule. A new one fires from now on. One that is changed goes on from its last firing,
-    /// unless it was paused or its times are others: then it fires from now on, too.
+    /// unless its pause ends or its times are others: then it fires from now on, too.
     ///
     /// # Errors
     /// When the disk failed, now or earlier: nothing more may be acknowledged.
     pub fn set_schedule(
+        &mut self,
+        set: &SetSchedule,
+        now: Now,
+    ) -> Result<ScheduleChange, StoreError> {
+        let (name, schedule) = (&*set.name, &set.schedule);
+        let before = self.schedules.entries.get(name);
+        let stays_paused = set.keeps_pause && before.is_some_and(|it| it.schedule.is_paused);
+        if !stays_paused {
+            return self.change_schedule(name, schedule, now);
+        }
+        let paused = Schedule {
+            is_paused: true,
+            ..schedule.clone()
+        };
+        self.change_schedule(name, &paused, now)
+    }
+
+    fn change_schedule(
         &mut self,
         name: &str,
         schedule: &Schedule,
@@ -380,7 +398,7 @@ impl Engine {
             is_paused,
             ..Schedule::clone(&entry.schedule)
         };
-        self.set_schedule(name, &schedule, now)
+        self.change_schedule(name, &schedule, now)
     }
 
     /// Put a job of a schedule now, paused or not. When it fires next stays the same.
@@ -606,7 +624,6 @@ impl Engine {
                 Some((name, at)) => self.log_fired(name, at, now)?,
                 None => Logged::Done,
             };
-            self.key_conflicts += u64::from(matches!(logged, Logged::Done));
             return Ok(match logged {
                 Logged::Done => ScheduleRun::Exists(holder),
                 Logged::Full => ScheduleRun::NoRoom,

@@ -341,7 +341,8 @@ impl Session {
     }
 
     /// Put a job again and again, at the times that a schedule says. If there is one of this name, this
-    /// one takes its place. See `docs/schedules.md`. Durable when it has succeeded, as the policy says.
+    /// one takes its place; one that is paused stays so. See `docs/schedules.md`. Durable when it has
+    /// succeeded, as the policy says.
     ///
     /// # Errors
     /// What is wrong with the name or the schedule. The call's: [`JobError::OutOfSpace`] if there are
@@ -349,6 +350,7 @@ impl Session {
     pub fn set_schedule(&self, name: &str, schedule: &Schedule) -> Result<Pending<()>, UsageError> {
         schedule::check_name(name)?;
         schedule.encode()?;
+            keeps_pause: true,
         let set = Command::ScheduleSet(Box::new(SetSchedule {
             name: name.to_owned(),
             schedule: schedule.clone(),

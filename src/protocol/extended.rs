@@ -18,7 +18,7 @@ use super::{
 use crate::attributes::{Unique, is_word};
 use crate::clearing::ClearedStates;
 use crate::policy;
-use crate::schedule::{self, Schedule};
+use crate::schedule;
 use crate::types::{JobId, JobState, SETTING_SIZE_MAX, is_tube_name};
 
 /// Reads the rest of the line after the word. `None`: `BAD_FORMAT`, uncounted.
@@ -245,10 +245,11 @@ fn schedule_set(rest: &[u8]) -> Option<Announced> {
         let is_apart = rest.starts_with(b" ") && !rest.ends_with(b" ");
         let name = std::str::from_utf8(name).ok()?;
         schedule::check_name(name).ok().filter(|()| is_apart)?;
-        let schedule: Schedule = std::str::from_utf8(rest).ok()?.parse().ok()?;
+        let words = std::str::from_utf8(rest).ok()?;
         Some(SetSchedule {
             name: name.to_owned(),
-            schedule,
+            schedule: words.parse().ok()?,
+            keeps_pause: !words.split(' ').any(|word| word.starts_with("paused=")),
         })
     };
     Some(Announced {

@@ -294,6 +294,8 @@ pub struct SetSchedule {
     pub name: String,
     /// The schedule. Whether it can be one, its expression, its time zone and its size, is not checked.
     pub schedule: Schedule,
+    /// Where there is one of this name that is paused, this one is, too.
+    pub keeps_pause: bool,
 }
 
 /// A question for a page of the jobs of a tube.

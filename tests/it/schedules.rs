@@ -234,6 +234,13 @@ fn a_schedule_fires_is_paused_resumed_and_run_and_the_metrics_count_it() {
     wait_until("it fires", || jobs(&site, "ticks") >= 2);
     let paused = change(&site, ("post", "/pause"), "tick", &json!({}), 200);
     assert_eq!(paused["paused"], true);
+    // To set it again ends no pause, but where that is said.
+    assert_eq!(set(&site, "tick", &each_second("ticks"))["paused"], true);
+    let mut going_on = each_second("ticks");
+    going_on["paused"] = json!(false);
+    assert_eq!(set(&site, "tick", &going_on)["paused"], false);
+    let paused = change(&site, ("post", "/pause"), "tick", &json!({}), 200);
+    assert_eq!(paused["paused"], true);
     let fired = schedule(&site, "tick", 200)["fired_up_to"].clone();
     assert!(fired.as_str().unwrap().ends_with("+00:00"), "{fired}");
     let before = jobs(&site, "ticks");

@@ -301,7 +301,7 @@ fn of_server(page: &mut Page, snapshot: &Snapshot) {
     page.single(
         "bsd_key_conflicts",
         Counter,
-        "Puts that were answered EXISTS: another job has their key.",
+        "Puts of clients that were answered EXISTS: another job has their key.",
         figures.key_conflicts,
     );
     page.single(

@@ -41,6 +41,15 @@ fn options(disk: &SimFs) -> Options {
     }
 }
 
+/// The order to set a schedule of this name, which ends a pause.
+fn named(name: &str, schedule: Schedule) -> SetSchedule {
+    SetSchedule {
+        name: name.to_owned(),
+        schedule,
+        keeps_pause: false,
+    }
+}
+
 fn schedule(words: &str) -> Schedule {
     let schedule: Schedule = words.parse().unwrap();
     Schedule {
@@ -85,7 +94,9 @@ impl Server {
     }
 
     fn set(&mut self, name: &str, words: &str) {
-        let set = self.engine.set_schedule(name, &schedule(words), self.now);
+        let set = self
+            .engine
+            .set_schedule(&named(name, schedule(words)), self.now);
         assert_eq!(set.unwrap(), ScheduleChange::Done);
         self.engine.commit(self.now).unwrap();
     }
@@ -245,7 +256,7 @@ fn in_memory_alone_schedules_fire_too() {
 fn three_firings(server: &mut Server, words: &str) -> (bool, bool) {
     let set = server
         .engine
-        .set_schedule("a", &schedule(words), server.now);
+        .set_schedule(&named("a", schedule(words)), server.now);
     let is_set = set.is_ok() && server.engine.commit(server.now).is_ok();
     let is_set = is_set && !server.disk.is_crashed();
     let is_done = is_set && server.try_wait(3 * MINUTE).is_some();
@@ -469,6 +480,10 @@ fn while_another_job_has_the_key_nothing_is_put_and_that_is_over() {
     assert_eq!(server.jobs(), 1);
     let figures = server.engine.schedule_figures();
     assert_eq!((figures.fired, figures.key_conflicts), (0, 3));
+    let of_clients = |server: &Server| server.engine.figures(server.now).key_conflicts;
+    assert_eq!(of_clients(&server), 0, "no put of a client was refused");
+    assert_eq!(server.say(put), "EXISTS 1\r\n");
+    assert_eq!(of_clients(&server), 1);
     assert_eq!(server.fired_up_to("a"), BEGIN_NS / 1_000_000_000 + 150);
     server.delete_all();
     server.restart_after(0);
@@ -581,7 +596,7 @@ fn there_are_not_too_many_and_none_that_cannot_be() {
     let set = |server: &mut Server, name: &str, schedule: &Schedule| {
         server
             .engine
-            .set_schedule(name, schedule, server.now)
+            .set_schedule(&named(name, schedule.clone()), server.now)
             .unwrap()
     };
     assert_eq!(set(&mut server, "more", &one), ScheduleChange::NoRoom);
@@ -643,7 +658,7 @@ fn schedules_take_of_the_memory_that_there_is() {
     let set = |server: &mut Server, name: &str| {
         server
             .engine
-            .set_schedule(name, &large, server.now)
+            .set_schedule(&named(name, large.clone()), server.now)
             .unwrap()
     };
     let mut count = 0;
@@ -774,4 +789,22 @@ fn what_is_not_understood_in_the_log_does_not_fire_and_can_be_set_again() {
     server.set("a", "cron=*_*_*_*_* tube=mail");
     server.wait(MINUTE);
     assert_eq!(server.jobs(), 1);
+}
+
+#[test]
+fn a_schedule_that_is_set_again_stays_paused_unless_that_is_said() {
+    let mut server = Server::new();
+    let each = |more: &str| format!("schedule-set a 0 tube=mail cron=*_*_*_*_*{more}\r\n");
+    for (more, is_paused) in [
+        ("", false),
+        (" paused=yes", true),
+        ("", true),
+        (" pri=7", true),
+        (" paused=no", false),
+        ("", false),
+    ] {
+        assert_eq!(server.say(&each(more)), "SCHEDULE_SET\r\n");
+        let view = server.view("a");
+        assert_eq!(view.schedule.is_paused, is_paused, "{more}");
+    }
 }

@@ -489,7 +489,12 @@ fn schedules_fire_once_over_changes_of_the_leader_and_followers_fire_nothing() {
         let (mut leader, mood) = alone(&fs, 64 << 10);
         let mut follower = Engine::follow(&options(&other, mood), beginning()).unwrap();
         let mut now = beginning();
-        let set = leader.set_schedule("a", &each_minute(), now).unwrap();
+        let set = bsd::protocol::SetSchedule {
+            name: "a".to_owned(),
+            schedule: each_minute(),
+            keeps_pause: false,
+        };
+        let set = leader.set_schedule(&set, now).unwrap();
         assert_eq!(set, bsd::engine::ScheduleChange::Done);
         let formed = rest(&mut leader, now);
         formed

@@ -62,8 +62,8 @@ enum ScheduleCommand {
 
 const SET_HELP: &str = concat!(
     "\
-A schedule is set as a whole: what is not named has its default, so one that was paused fires again
-without --paused. EXPRESSION has five fields, minute, hour, day of the month, month and day of the
+A schedule is set as a whole: what is not named has its default. But one that is paused stays so:
+`bsd-ctl schedule resume` ends that. EXPRESSION has five fields, minute, hour, day of the month, month and day of the
 week; of six the first is seconds. ZONE is a name of the IANA database. WHAT is skip, once (one job
 for all of them) or all (a job for each of them, of the last hundred).
 
@@ -171,7 +171,7 @@ fn set(args: &SetArgs, context: &mut Context<'_>) -> Result<u8, Failure> {
     let api = args.api.open(context)?;
     let sent = json!({"cron": args.cron, "tz": args.tz, "tube": args.tube, "body": body,
         "priority": args.pri, "ttr": args.ttr, "key": args.key, "missed": args.missed,
-        "paused": args.paused});
+        "paused": args.paused.then_some(true)});
     let done = api.put(&path(&args.name), &sent)?;
     let said = format!("schedule {} is set; {}", args.name, due(&done));
     context.tell(done, said)?;

@@ -39,6 +39,11 @@ impl Fields {
         self.0.get(name).filter(|value| !value.is_null())
     }
 
+    /// Whether a field is there.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.get(name).is_some()
+    }
+
     /// A text, if it is there.
     pub(crate) fn text(&self, name: &str) -> Result<Option<&str>, Problem> {
         let text = |value: &'_ Value| value.is_string();

@@ -1,6 +1,7 @@
 //! Schedules: what is put by itself, and when.
 //!
-//! A schedule is set as a whole: what a request does not name has its default. The engine's thread
+//! A schedule is set as a whole: what a request does not name has its default, but for a pause, which
+//! stays. The engine's thread
 //! copies what is asked for; the times that come next are worked out on the thread of HTTP.
 
 use std::collections::BTreeMap;
@@ -17,6 +18,7 @@ use crate::query::Query;
 use bsd::UsageError;
 use bsd::door::{JobError, Slice, Step, Work};
 use bsd::engine::{ScheduleChange, ScheduleRun, ScheduleView};
+use bsd::protocol::SetSchedule;
 use bsd::schedule::{Missed, SCHEDULES_MAX, Schedule, check_name};
 use bsd::types::{JobId, Now};
 
@@ -130,7 +132,12 @@ pub(crate) async fn set(
     check_name(&name).map_err(|error| bad(error.to_string()))?;
     let schedule = parse(fields)?;
     let said = schedule.to_string();
-    let changed = change(doorway, name, Action::Set(Box::new(schedule))).await?;
+    let set = SetSchedule {
+        name: name.clone(),
+        schedule,
+        keeps_pause: !fields.has("paused"),
+    };
+    let changed = change(doorway, name, Action::Set(Box::new(set))).await?;
     Ok(Said(said).with(json(StatusCode::OK, &changed)))
 }
 
@@ -279,7 +286,7 @@ impl Work for Look {
 
 /// What is done with a schedule.
 enum Action {
-    Set(Box<Schedule>),
+    Set(Box<SetSchedule>),
     Delete,
     Pause(bool),
     Run,
@@ -303,7 +310,7 @@ impl Work for Change {
     fn step(&mut self, slice: &mut Slice<'_>) -> Step {
         let name = &self.name;
         self.outcome = Some(match &self.action {
-            Action::Set(schedule) => Outcome::Changed(slice.set_schedule(name, schedule)),
+            Action::Set(set) => Outcome::Changed(slice.set_schedule(set)),
             Action::Delete => Outcome::Changed(slice.delete_schedule(name)),
             Action::Pause(is_paused) => Outcome::Changed(slice.pause_schedule(name, *is_paused)),
             Action::Run => Outcome::Run(slice.run_schedule_now(name)),

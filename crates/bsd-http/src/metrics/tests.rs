@@ -11,7 +11,7 @@ use bsd::attributes::Unique;
 use bsd::clock::Clock;
 use bsd::engine::{Engine, Options, ReplySink, ScheduleChange};
 use bsd::pattern::Pattern;
-use bsd::protocol::{Command, Conflict, JobKey, PutWith, Reply, Request, SetPolicy};
+use bsd::protocol::{Command, Conflict, JobKey, PutWith, Reply, Request, SetPolicy, SetSchedule};
 use bsd::schedule::Schedule;
 use bsd::types::{ClientId, JobId, Now, Position, Ticket};
 use bsd_archive::follow;
@@ -302,7 +302,12 @@ fn what_the_page_says_of_schedules_is_what_they_have_put() {
     let (mut keyed, mut paused) = (each_second("keyed"), each_second("paused"));
     (keyed.key, paused.is_paused) = (Some("k".to_owned()), true);
     for schedule in [each_second("plain"), each_second("closed"), keyed, paused] {
-        let set = engine.set_schedule(&schedule.tube, &schedule, begin);
+        let set = SetSchedule {
+            name: schedule.tube.clone(),
+            schedule,
+            keeps_pause: false,
+        };
+        let set = engine.set_schedule(&set, begin);
         assert_eq!(set.unwrap(), ScheduleChange::Done);
     }
     let tick = |engine: &mut Engine, at: Now| {
