@@ -13,6 +13,7 @@ use super::bell::Bell;
 use super::call::{Answer, JobError, Outcome, size_of_command};
 use super::handover::{Abandoned, Refused, Taker, slot};
 use super::message::{Asked, Batch, Call, Note};
+use super::work::{Once, Slice};
 use crate::protocol::{Command, Op};
 use crate::types::JobId;
 
@@ -137,6 +138,18 @@ impl Session {
     pub(crate) fn run_as<T>(&self, command: Command<'static>, convert: Convert<T>) -> Pending<T> {
         let size = size_of_command(&command);
         self.pending(size, |giver| Asked::Command(command, giver), convert)
+    }
+
+    /// Do this in one step on the engine's thread, and convert its answer. Its changes are durable, as
+    /// the policy says, when it is given.
+    pub(crate) fn run_once_as<T>(
+        &self,
+        run: impl FnOnce(&mut Slice<'_>) -> Outcome + Send + 'static,
+        convert: Convert<T>,
+    ) -> Pending<T> {
+        let size = size_of_val(&run);
+        let once = |giver| Asked::Work(Box::new(Once::new(run, giver)));
+        self.pending(size, once, convert)
     }
 
     /// Kick at most `bound` jobs of a tube: the buried ones or, if there are none, the delayed

@@ -5,7 +5,8 @@
 
 use std::sync::Arc;
 
-use super::call::{Answer, JobError};
+use super::call::{Answer, JobError, Outcome};
+use super::handover::Giver;
 use super::seats::{Replies, Seats};
 use crate::engine::{
     Altered, Engine, Feed, JobAction, Link, ReplySink, ScheduleChange, ScheduleRun,
@@ -234,4 +235,43 @@ pub(super) trait Running: Send {
     fn step(&mut self, slice: &mut Slice<'_>) -> Step;
     /// Return the work to the caller that started it.
     fn finish(self: Box<Self>);
+}
+
+/// Work of one step, whose result is an answer.
+pub(super) struct Once<F> {
+    run: Option<F>,
+    outcome: Option<Outcome>,
+    giver: Giver<Outcome>,
+}
+
+impl<F> Once<F> {
+    pub(super) fn new(run: F, giver: Giver<Outcome>) -> Once<F> {
+        Once {
+            run: Some(run),
+            outcome: None,
+            giver,
+        }
+    }
+}
+
+impl<F: FnOnce(&mut Slice<'_>) -> Outcome + Send> Running for Once<F> {
+    fn is_abandoned(&self) -> bool {
+        self.giver.is_abandoned()
+    }
+
+    fn is_cancelled(&self) -> bool {
+        false
+    }
+
+    fn step(&mut self, slice: &mut Slice<'_>) -> Step {
+        self.outcome = self.run.take().map(|run| run(slice));
+        Step::Done
+    }
+
+    fn finish(self: Box<Self>) {
+        if let Some(outcome) = self.outcome {
+            // If the caller no longer waits for it, it ends here.
+            let _ = self.giver.give(outcome);
+        }
+    }
 }

@@ -6,8 +6,9 @@ use super::reserved::Reserved;
 use crate::UsageError;
 use crate::clearing::ClearedStates;
 use crate::door::{
-    self, Answer, Inserted, Job, JobError, Outcome, Pending, PutAttributes, PutOptions,
+    self, Answer, Inserted, Job, JobError, Outcome, Pending, PutAttributes, PutOptions, Slice,
 };
+use crate::engine::{ScheduleChange, ScheduleRun};
 use crate::policy;
 use crate::protocol::{
     BATCH_MAX, Command, Cursor, JobPage, ListJobs, OnEach, PAGE_MAX, SetPolicy, SetSchedule,
@@ -108,11 +109,7 @@ impl Session {
         attributes: PutAttributes,
     ) -> Pending<Inserted> {
         let put = door::put_with(tube, body, options, attributes);
-        self.0.run_as(put, |answer, _| match answer {
-            Answer::Inserted(id) => Ok(Inserted::New(id)),
-            Answer::Exists(id) => Ok(Inserted::Exists(id)),
-            other => unreachable!("a put is answered {other:?}"),
-        })
+        self.0.run_as(put, |answer, _| put_or_not(answer))
     }
 
     /// Put many jobs into `tube`, in order, with one write and one sync, unless they take longer
@@ -350,10 +347,10 @@ impl Session {
     pub fn set_schedule(&self, name: &str, schedule: &Schedule) -> Result<Pending<()>, UsageError> {
         schedule::check_name(name)?;
         schedule.encode()?;
-            keeps_pause: true,
         let set = Command::ScheduleSet(Box::new(SetSchedule {
             name: name.to_owned(),
             schedule: schedule.clone(),
+            keeps_pause: true,
         }));
         Ok(self.0.run_as(set, |answer, _| done(answer)))
     }
@@ -365,6 +362,74 @@ impl Session {
     pub fn delete_schedule(&self, name: &str) -> Pending<()> {
         let command = Command::ScheduleDelete(name.to_owned().into());
         self.0.run_as(command, |answer, _| done(answer))
+    }
+
+    /// Put the job of a schedule now, also of one that is paused. When it fires next stays the same. Gives
+    /// the job that has the key of the schedule, if there is one: then nothing is put. Durable when it has
+    /// succeeded, as the policy says.
+    ///
+    /// ```
+    /// use bsd::{Inserted, Queue, Schedule};
+    ///
+    /// let dir = tempfile::tempdir()?;
+    /// let queue = Queue::open(dir.path())?;
+    /// let report = Schedule {
+    ///     cron: "0 8 * * 1-5".to_owned(),
+    ///     tube: "mail".to_owned(),
+    ///     body: b"daily-report".to_vec(),
+    ///     ..Schedule::default()
+    /// };
+    /// queue.set_schedule("report", &report)?.wait()?;
+    ///
+    /// queue.pause_schedule("report").wait()?; // it fires no more
+    /// let put = queue.run_schedule("report").wait()?; // but its job can be put
+    /// assert!(matches!(put, Inserted::New(_)));
+    /// assert_eq!(queue.peek_ready("mail").wait()?.body, b"daily-report");
+    /// queue.resume_schedule("report").wait()?;
+    /// # queue.close()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`JobError::NotFound`], [`JobError::OutOfSpace`], [`JobError::Draining`].
+    pub fn run_schedule(&self, name: &str) -> Pending<Inserted> {
+        let name = name.to_owned();
+        let run = move |slice: &mut Slice<'_>| match slice.run_schedule_now(&name)? {
+            ScheduleRun::Put(id) => Ok(Answer::Inserted(id)),
+            ScheduleRun::Exists(id) => Ok(Answer::Exists(id)),
+            ScheduleRun::NotFound => Err(JobError::NotFound),
+            ScheduleRun::NoRoom => Err(JobError::OutOfSpace),
+            ScheduleRun::Draining => Err(JobError::Draining),
+        };
+        self.0.run_once_as(run, |answer, _| put_or_not(answer))
+    }
+
+    /// Have a schedule put nothing until it is resumed; nothing is made up for later. Durable when it has
+    /// succeeded, as the policy says.
+    ///
+    /// # Errors
+    /// [`JobError::NotFound`], [`JobError::OutOfSpace`].
+    pub fn pause_schedule(&self, name: &str) -> Pending<()> {
+        self.set_paused(name, true)
+    }
+
+    /// Have a schedule put its jobs again, from now on. Durable when it has succeeded, as the policy says.
+    ///
+    /// # Errors
+    /// As for [`Session::pause_schedule`].
+    pub fn resume_schedule(&self, name: &str) -> Pending<()> {
+        self.set_paused(name, false)
+    }
+
+    fn set_paused(&self, name: &str, is_paused: bool) -> Pending<()> {
+        let name = name.to_owned();
+        let pause = move |slice: &mut Slice<'_>| match slice.pause_schedule(&name, is_paused)? {
+            ScheduleChange::Done => Ok(Answer::Done),
+            ScheduleChange::NotFound => Err(JobError::NotFound),
+            // It was one before.
+            ScheduleChange::NoRoom | ScheduleChange::Refused(_) => Err(JobError::OutOfSpace),
+        };
+        self.0.run_once_as(pause, |answer, _| done(answer))
     }
 
     /// Restart the time to run of a job that is reserved here. Nothing durable.
@@ -527,6 +592,14 @@ impl Session {
 pub(super) fn inserted(answer: Answer) -> Result<JobId, JobError> {
     match answer {
         Answer::Inserted(id) => Ok(id),
+        other => unreachable!("a put is answered {other:?}"),
+    }
+}
+
+fn put_or_not(answer: Answer) -> Result<Inserted, JobError> {
+    match answer {
+        Answer::Inserted(id) => Ok(Inserted::New(id)),
+        Answer::Exists(id) => Ok(Inserted::Exists(id)),
         other => unreachable!("a put is answered {other:?}"),
     }
 }

@@ -488,7 +488,35 @@ fn a_schedule_is_set_shown_and_deleted() {
         .unwrap();
     let shown = queue.stats_schedule("year").wait().unwrap();
     assert!(shown.contains("missed: \"once\"\n"), "{shown}");
+    for _ in 0..2 {
+        queue.pause_schedule("year").wait().unwrap();
+        // To set it again ends no pause.
+        let set = queue.set_schedule("year", &schedule).unwrap();
+        set.wait().unwrap();
+        let shown = queue.stats_schedule("year").wait().unwrap();
+        assert!(shown.contains("paused: true\n"), "{shown}");
+    }
+    let first = queue.run_schedule("year").wait().unwrap();
+    assert_eq!(first, Inserted::New(JobId(1)));
+    schedule.key = Some("year".into());
+    let set = queue.set_schedule("year", &schedule).unwrap();
+    set.wait().unwrap();
+    let second = queue.run_schedule("year").wait().unwrap();
+    assert_eq!(second, Inserted::New(JobId(2)), "the first has no key");
+    let third = queue.run_schedule("year").wait().unwrap();
+    assert_eq!(third, Inserted::Exists(JobId(2)));
+    queue.resume_schedule("year").wait().unwrap();
+    let shown = queue.stats_schedule("year").wait().unwrap();
+    assert!(shown.contains("paused: false\n"), "{shown}");
     queue.delete_schedule("year").wait().unwrap();
+    for pending in [
+        queue.pause_schedule("year"),
+        queue.resume_schedule("year"),
+        queue.delete_schedule("year"),
+    ] {
+        assert_eq!(pending.wait(), Err(JobError::NotFound));
+    }
+    assert_eq!(queue.run_schedule("year").wait(), Err(JobError::NotFound));
     let gone = queue.stats_schedule("year").wait();
     assert!(matches!(gone, Err(JobError::NotFound)));
     let error = queue.set_schedule("-", &schedule).unwrap_err();
