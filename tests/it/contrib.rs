@@ -328,12 +328,17 @@ fn memory() -> Launch {
     Launch::bsd().memory()
 }
 
-/// A server with a job that was put an hour ago.
-fn with_an_old_job() -> Case {
+/// A server on the log that others would have left behind: this is done with one, and what it dumps is
+/// changed.
+fn with_a_past(
+    happen: impl FnOnce(&mut Wire),
+    change: impl FnOnce(&str) -> String,
+    alert: &'static str,
+) -> Case {
     let dir = TempDir::new().unwrap();
     let (log, old) = (dir.path().join("log"), dir.path().join("old"));
     let server = Launch::bsd().dir(&log).start();
-    server.connect().put(b"body");
+    happen(&mut server.connect());
     assert_eq!(server.stop().code, Some(0));
     let wal = |args: &[&Path], input: Stdio| {
         let mut command = Command::new(bsd_wal());
@@ -342,16 +347,55 @@ fn with_an_old_job() -> Case {
         String::from_utf8(output.stdout).unwrap()
     };
     let dump = wal(&["dump".as_ref(), &log, "--json".as_ref()], Stdio::null());
-    let (before, rest) = dump.split_once("\"created\":\"").unwrap();
-    let (_, after) = rest.split_once('"').unwrap();
     let file = dir.path().join("jobs");
-    let dump = format!("{before}\"created\":\"2026-01-31T12:00:00Z\"{after}");
-    fs::write(&file, dump).unwrap();
+    fs::write(&file, change(&dump)).unwrap();
     wal(
         &["load".as_ref(), &file, "--output".as_ref(), &old],
         Stdio::null(),
     );
-    Case::of(Launch::bsd().dir(&old), Some("BsdJobWaitsLong")).with(dir)
+    Case::of(Launch::bsd().dir(&old), Some(alert)).with(dir)
+}
+
+/// A dump in which the first value of this name is another one.
+fn with_value(dump: &str, name: &str, value: &str) -> String {
+    let name = format!("\"{name}\":\"");
+    let (before, rest) = dump.split_once(&name).unwrap();
+    let (_, after) = rest.split_once('"').unwrap();
+    format!("{before}{name}{value}\"{after}")
+}
+
+/// A server with a job that was put an hour ago.
+fn with_an_old_job() -> Case {
+    let put = |wire: &mut Wire| _ = wire.put(b"body");
+    let change = |dump: &str| with_value(dump, "created", "2026-01-31T12:00:00Z");
+    with_a_past(put, change, "BsdJobWaitsLong")
+}
+
+/// A server that was down at the turn of a year.
+fn with_a_missed_firing() -> Case {
+    let set = |wire: &mut Wire| {
+        let set = "schedule-set year 0 cron=0_0_1_1_* tube=default\r\n";
+        assert_eq!(wire.ask(set), "SCHEDULE_SET");
+    };
+    let change = |dump: &str| {
+        let lines = dump.lines().map(|line| match line.contains("\"fired\"") {
+            true => with_value(line, "value", "1600000000000000000"),
+            false => line.to_owned(),
+        });
+        lines.map(|line| format!("{line}\n")).collect()
+    };
+    with_a_past(set, change, "BsdScheduleMissed")
+}
+
+/// A server with a schedule that puts into a tube which takes nothing. (So few firings that none is given
+/// up while the test goes on.)
+fn with_a_schedule_that_waits() -> Case {
+    let case = Case::of(memory(), Some("BsdScheduleWaits"));
+    let mut wire = case.site.server.connect();
+    assert_eq!(wire.ask("set-policy full max-jobs=0"), "POLICY_SET");
+    let set = "schedule-set often 0 cron=*/10_*_*_*_*_* tube=full\r\n";
+    assert_eq!(wire.ask(set), "SCHEDULE_SET");
+    case
 }
 
 /// A server that was told of a backup, and of a verification that found damage.
@@ -417,6 +461,20 @@ fn alerts_fire_for_what_happens_to_the_queue_and_every_panel_shows_something() {
     // The first sample of a counter is no rate.
     set_aside(&mut poison, 1);
     cases.push(poisoned);
+    let dying = Case::of(memory(), Some("BsdDeadLettersGrow"));
+    let mut dead = dying.site.server.connect();
+    let policy = "set-policy default delivery-limit=1 dead-letter=dead";
+    assert_eq!(dead.ask(policy), "POLICY_SET");
+    set_aside(&mut dead, 1);
+    cases.push(dying);
+    cases.last_mut().unwrap().more = &["BsdDeadLetters", "BsdFailuresGrow"];
+    let fails = Case::of(memory(), Some("BsdFailuresGrow"));
+    let mut failing = fails.site.server.connect();
+    let policy = "set-policy default delivery-limit=1000";
+    assert_eq!(failing.ask(policy), "POLICY_SET");
+    fail(&mut failing, 1);
+    cases.push(fails);
+    cases.extend([with_a_missed_firing(), with_a_schedule_that_waits()]);
     let Some(prometheus) = prometheus(&cases) else {
         return;
     };
@@ -428,6 +486,8 @@ fn alerts_fire_for_what_happens_to_the_queue_and_every_panel_shows_something() {
     });
     bury(buried, 20);
     set_aside(&mut poison, 20);
+    set_aside(&mut dead, 20);
+    fail(&mut failing, 20);
     let _hanging = let_time_out(hanging, 20);
     assert_fires(&prometheus, &cases);
     for expression in &expressions() {
@@ -461,6 +521,15 @@ fn set_aside(wire: &mut Wire, count: usize) {
     for _ in 0..count {
         let id = wire.put(b"body");
         assert_eq!(wire.reserve(), id);
+        assert_eq!(wire.ask(&format!("release {id} 0 0")), "RELEASED");
+    }
+}
+
+/// A job fails this often, and is ready again.
+fn fail(wire: &mut Wire, count: usize) {
+    wire.put(b"body");
+    for _ in 0..count {
+        let id = wire.reserve();
         assert_eq!(wire.ask(&format!("release {id} 0 0")), "RELEASED");
     }
 }

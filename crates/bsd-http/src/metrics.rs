@@ -207,6 +207,16 @@ const FAMILIES: &[Family] = &[
         },
     },
     Family {
+        name: "bsd_tube_takes_dead_letters",
+        kind: Kind::Gauge,
+        help: "1: a policy sends dead letters here. Other tubes have no such line.",
+        write: |page, tube, of| {
+            if of.takes_dead_letters {
+                page.sample("bsd_tube_takes_dead_letters", &[("tube", tube)], 1);
+            }
+        },
+    },
+    Family {
         name: "bsd_tube_puts_refused",
         kind: Kind::Counter,
         help: "Puts that the policy of the tube has refused.",

@@ -1,6 +1,7 @@
 //! The figures of a scrape, taken from the engine a slice at a time. Scrapes that come within a
 //! second of each other share one.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use super::State;
 use super::answer::Problem;
 use bsd::door::{Slice, Step, Work};
 use bsd::engine::Figures;
+use bsd::policy::DeadLetter;
 use bsd::queue::{Queue, TubeFailures, TubeList};
 use bsd::types::{JobCounts, Now, Time};
 
@@ -57,6 +59,8 @@ pub(super) struct TubeFigures {
     pub(super) oldest_ready_ns: i64,
     /// What has failed; few tubes have any.
     pub(super) failures: Option<Box<TubeFailures>>,
+    /// A policy sends dead letters here.
+    pub(super) takes_dead_letters: bool,
 }
 
 impl TubeFigures {
@@ -221,6 +225,18 @@ struct Survey {
     snapshot: Option<Snapshot>,
     list: TubeList,
     next: usize,
+    /// Tubes to which policies send dead letters.
+    for_dead_letters: HashSet<Box<str>>,
+}
+
+/// The tubes to which policies send dead letters. There are so few policies that one step looks at all.
+pub(crate) fn targets(queue: &Queue) -> HashSet<Box<str>> {
+    let targets = queue.policies();
+    let targets = targets.filter_map(|(_, policy)| match &policy.dead_letter {
+        DeadLetter::Tube(to) => Some(to.clone()),
+        DeadLetter::Bury | DeadLetter::Delete => None,
+    });
+    targets.collect()
 }
 
 impl Survey {
@@ -230,12 +246,14 @@ impl Survey {
             snapshot: None,
             list: TubeList::default(),
             next: 0,
+            for_dead_letters: HashSet::new(),
         }
     }
 
     fn begin(&mut self, slice: &Slice<'_>) -> Snapshot {
         let engine = slice.engine();
         self.list = engine.queue().tube_list();
+        self.for_dead_letters = targets(engine.queue());
         let room = self.tubes_max.max(KEPT_MAX).min(self.list.len());
         Snapshot::new(engine.figures(slice.now()), slice.now(), room)
     }
@@ -261,7 +279,8 @@ impl Work for Survey {
             self.next += 1;
             // It may have vanished since the list was made.
             let found = TubeFigures::of(slice.engine().queue(), name, slice.now().mono);
-            if let Some(tube) = found {
+            if let Some(mut tube) = found {
+                tube.takes_dead_letters = self.for_dead_letters.contains(name);
                 snapshot.add(name, tube, self.tubes_max);
             }
         }

@@ -14,7 +14,7 @@ mod tubes;
 use hyper::StatusCode;
 use serde_json::{Value, json};
 
-pub(crate) use self::look::{Hold, Seen, targets};
+pub(crate) use self::look::{Hold, Seen};
 pub(crate) use self::past::{OfTube, Past};
 pub(crate) use self::see::see;
 use super::checks::KINDS;

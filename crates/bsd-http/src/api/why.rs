@@ -3,19 +3,18 @@
 //!
 //! All clients and their reserved jobs are looked at, a slice at a time, [`RESERVED_MAX`] jobs at most.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use hyper::StatusCode;
 use serde_json::{Value, json};
 
 use super::look::tube_value;
-use super::trouble::{Hold, Seen, WAIT_MAX_SECONDS, findings, targets};
+use super::trouble::{Hold, Seen, WAIT_MAX_SECONDS, findings};
 use super::{not_found, run, tube_name};
 use crate::State;
 use crate::answer::{Answer, Problem, json};
 use crate::exposition::seconds;
-use crate::snapshot::{LOOK_AFTER, Snapshot, TubeFigures};
+use crate::snapshot::{LOOK_AFTER, Snapshot, TubeFigures, targets};
 use bsd::door::{Slice, Step, Work};
 use bsd::engine::Figures;
 use bsd::queue::{JobView, Mark};
@@ -36,7 +35,6 @@ pub(crate) async fn why(state: &State, tube: String) -> Result<Answer, Problem> 
     let snapshot = Snapshot::of_tubes(figures, now, &[(&*look.name, tube.clone())]);
     let mut seen = Seen::outside(state, WAIT_MAX_SECONDS);
     seen.rise = state.past.rise(&snapshot);
-    seen.targets = look.targets;
     seen.snapshot = Some(Arc::new(snapshot));
     let hold = look.hold.as_ref().map(|(_, hold)| *hold);
     seen.holds
@@ -53,7 +51,7 @@ pub(crate) async fn why(state: &State, tube: String) -> Result<Answer, Problem> 
     });
     let value = json!({
         "tube": tube_value(&look.name, &tube),
-        "takes_dead_letters": seen.targets.contains(&look.name),
+        "takes_dead_letters": tube.takes_dead_letters,
         "policy": policy,
         "workers": seen.workers(),
         "watchers": look.watchers,
@@ -97,7 +95,6 @@ impl Holder {
 struct Look {
     name: String,
     found: Option<(TubeFigures, Figures, Now)>,
-    targets: HashSet<String>,
     /// The name or pattern under which the policy was set.
     hold: Option<(String, Hold)>,
     /// The next client, and the one whose jobs are looked at.
@@ -116,7 +113,6 @@ impl Look {
         Look {
             name,
             found: None,
-            targets: HashSet::new(),
             hold: None,
             next: 0,
             current: None,
@@ -133,8 +129,10 @@ impl Look {
         let (engine, now) = (slice.engine(), slice.now());
         let queue = engine.queue();
         let found = TubeFigures::of(queue, &self.name, now.mono).filter(|tube| !tube.is_gone);
-        self.found = found.map(|tube| (tube, engine.figures(now), now));
-        self.targets = targets(queue);
+        self.found = found.map(|mut tube| {
+            tube.takes_dead_letters = targets(queue).contains(&*self.name);
+            (tube, engine.figures(now), now)
+        });
         let policy = queue.policy_of(&self.name);
         self.hold = policy.map(|(set_for, policy)| (set_for.to_owned(), Hold::of(policy)));
         self.found.is_some()

@@ -7,6 +7,7 @@ mod rest;
 use tokio::sync::Semaphore;
 
 use super::*;
+use crate::snapshot::targets;
 use bsd::attributes::Unique;
 use bsd::clock::Clock;
 use bsd::engine::{Engine, Options, ReplySink, ScheduleChange};
@@ -483,7 +484,8 @@ fn what_stats_policy_says_is_what_the_page_says_and_a_tube_without_failures_has_
         Yaml::of(&mut engine, client, command, now);
     }
     let page = |name: &str| {
-        let tube = TubeFigures::of(engine.queue(), name, now.mono).unwrap();
+        let mut tube = TubeFigures::of(engine.queue(), name, now.mono).unwrap();
+        tube.takes_dead_letters = targets(engine.queue()).contains(name);
         written(|page| {
             for family in FAMILIES {
                 (family.write)(page, name, &tube);
@@ -494,7 +496,11 @@ fn what_stats_policy_says_is_what_the_page_says_and_a_tube_without_failures_has_
     assert!(!dead.contains("bsd_tube_failures_total"), "{dead}");
     assert!(!dead.contains("bsd_tube_set_aside_total"), "{dead}");
     assert!(!dead.contains("bsd_tube_puts_refused_total"), "{dead}");
+    assert!(!failed.contains("bsd_tube_takes_dead_letters"), "{failed}");
     let yaml = Yaml::of(&mut engine, client, Command::StatsPolicy("p".into()), now);
+    assert!(yaml.0.contains("dead-letter: \"dead\"\n"), "{}", yaml.0);
+    let takes = value(&dead, "bsd_tube_takes_dead_letters{tube=\"dead\"}");
+    assert_eq!(takes, 1.0);
     for reason in Reason::ALL.map(Reason::word) {
         let sample = format!("bsd_tube_failures_total{{tube=\"p\",reason=\"{reason}\"}}");
         assert_eq!(

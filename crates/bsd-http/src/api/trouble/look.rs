@@ -1,7 +1,7 @@
 //! What is looked at: the figures of a scrape, what reports say without the engine, and a few
 //! policies.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::past::Rise;
@@ -10,8 +10,7 @@ use crate::snapshot::Snapshot;
 use crate::{ServerHandles, State, cluster};
 use bsd::door::{Slice, Step, Work};
 use bsd::human::{Age, Span};
-use bsd::policy::{DeadLetter, Policy, Rate};
-use bsd::queue::Queue;
+use bsd::policy::{Policy, Rate};
 use bsd::types::{Now, SECOND_NS};
 use bsd_archive::Report;
 use bsd_archive::standby::StandbyReport;
@@ -44,8 +43,6 @@ pub(crate) struct Seen {
     pub(crate) rise: Rise,
     /// A ready job that was put longer ago has waited too long.
     pub(crate) wait_max_ns: i64,
-    /// Tubes to which dead letters go.
-    pub(crate) targets: HashSet<String>,
     /// Of tubes whose jobs wait long.
     pub(crate) holds: HashMap<String, Hold>,
     pub(crate) archive: Option<Report>,
@@ -81,7 +78,6 @@ impl Seen {
             snapshot: None,
             rise: Rise::default(),
             wait_max_ns: wait_max.saturating_mul(SECOND_NS),
-            targets: HashSet::new(),
             holds: HashMap::new(),
             archive: handles.archive(),
             archive_refuses: handles.is_archive_late(),
@@ -124,29 +120,16 @@ fn disk(handles: &ServerHandles) -> Option<(u64, u64)> {
     Some((bytes(found.f_bavail), bytes(found.f_blocks)))
 }
 
-/// The tubes to which dead letters go. There are so few policies that one step looks at all.
-pub(crate) fn targets(queue: &Queue) -> HashSet<String> {
-    let targets = queue.policies();
-    let targets = targets.filter_map(|(_, policy)| match &policy.dead_letter {
-        DeadLetter::Tube(to) => Some(to.to_string()),
-        DeadLetter::Bury | DeadLetter::Delete => None,
-    });
-    targets.collect()
-}
-
-/// What policies there are.
+/// What policies there are. They are so few that one step looks at all.
 #[derive(Default)]
 pub(super) struct LookAtPolicies {
-    pub(super) targets: HashSet<String>,
     /// One of them holds jobs back.
     pub(super) hold_back: bool,
 }
 
 impl Work for LookAtPolicies {
     fn step(&mut self, slice: &mut Slice<'_>) -> Step {
-        let queue = slice.engine().queue();
-        self.targets = targets(queue);
-        let mut policies = queue.policies();
+        let mut policies = slice.engine().queue().policies();
         self.hold_back =
             policies.any(|(_, policy)| policy.max_reserved.is_some() || policy.rate.is_some());
         Step::Done

@@ -34,7 +34,6 @@ async fn look_at(seen: &mut Seen, state: &State, snapshot: Arc<Snapshot>) -> Res
     seen.rise = state.past.rise(&snapshot);
     seen.snapshot = Some(snapshot);
     let look = run(&state.doorway, LookAtPolicies::default()).await?;
-    seen.targets = look.targets;
     if look.hold_back {
         let look = LookAtHolds {
             tubes: tubes::waiting_long(seen),

@@ -65,20 +65,23 @@ fn each_tube_has_the_fault_that_holds_its_ready_jobs_back() {
         },
         ..TubeFigures::default()
     };
+    let dead = TubeFigures {
+        takes_dead_letters: true,
+        ..unwatched.clone()
+    };
     let empty = TubeFigures {
         pause_left_ns: SECOND_NS,
         ..TubeFigures::default()
     };
-    let mut seen = seen(&[
+    let seen = seen(&[
         ("buried", buried),
-        ("dead", unwatched.clone()),
+        ("dead", dead),
         ("empty", empty),
         ("long", ready(2, 3600)),
         ("longer", ready(2, 7200)),
         ("paused", paused),
         ("unwatched", unwatched),
     ]);
-    seen.targets.insert("dead".to_owned());
     let found = findings(&seen);
     let wanted = [
         (Kind::NoWorkers, Some("unwatched")),

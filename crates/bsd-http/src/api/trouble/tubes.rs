@@ -15,7 +15,6 @@ fn faults<'a>(
     tube: &TubeFigures,
 ) -> impl Iterator<Item = (Kind, i64)> + 'a {
     let jobs = &tube.jobs;
-    let is_target = seen.targets.contains(name);
     let is_paused = tube.pause_left_ns > 0;
     let has_ready = jobs.ready > 0;
     // Every connection watches `default` at first, workers or not.
@@ -24,7 +23,7 @@ fn faults<'a>(
     let rise = seen.rise.of_tube(name);
     let weight = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
     let risen = |kind, count: u64| (count > RISE_MIN).then(|| (kind, weight(count)));
-    let of_ready = match (is_target, is_paused, has_workers) {
+    let of_ready = match (tube.takes_dead_letters, is_paused, has_workers) {
         (true, ..) => Some(Kind::DeadLetters),
         (_, true, _) => Some(Kind::Paused),
         (_, _, false) => Some(Kind::NoWorkers),
