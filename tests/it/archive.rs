@@ -112,10 +112,9 @@ fn standby(dir: &Path, url: &str) -> Server {
 
 /// Start a standby; it has begun to follow.
 pub(crate) fn follow(launch: Launch) -> Server {
-    let server = launch.arg("--http").arg("127.0.0.1:0").spawn();
-    wait_until("the copy is there", || {
-        server.stderr().contains("the copy is")
-    });
+    let launch = launch.arg("--http").arg("127.0.0.1:0");
+    let mut server = launch.spawn_until_it_says("the copy is");
+    assert!(server.is_running(), "it ended: {}", server.stderr());
     server
 }
 

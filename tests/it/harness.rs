@@ -234,10 +234,16 @@ impl Launch {
 
     /// Start it and return when it has said that it is ready, whether it serves or not, or has ended.
     pub(crate) fn spawn_bound(&self) -> Server {
+        self.spawn_until_it_says("ready: ")
+    }
+
+    /// Start it and return when it has said this, or has ended, but not because another process has its
+    /// port.
+    pub(crate) fn spawn_until_it_says(&self, said: &str) -> Server {
         for _ in 0..PORT_TRIES {
             let mut server = self.spawn();
-            wait_until("it is ready", || {
-                server.stderr().contains("ready: ") || !server.is_running()
+            wait_until(&format!("it has said {said:?}, or ended"), || {
+                server.stderr().contains(said) || !server.is_running()
             });
             if !is_port_taken(&server.stderr()) {
                 return server;
