@@ -1,0 +1,159 @@
+"""One connection with blocking calls, each of which ends in time."""
+
+from __future__ import annotations
+
+import select
+import socket
+import struct
+import sys
+import time
+from typing import Any, Optional
+
+from .address import Address, Settings
+from .errors import BsdError, ConnectionLost, Timeout
+from .session import Session
+from .wire import INCOMPLETE, Request
+
+#: Bytes that are read at one time.
+CHUNK = 64 << 10
+#: How often a reserve over TLS looks whether it is to be aborted: only one thread may use TLS.
+LOOK_EVERY = 0.05
+#: The kernel ends calls on sockets in time by itself, without a call to ask first.
+_KERNEL_TIMES = sys.platform != "win32" and struct.calcsize("l") == 8
+
+
+class Link:
+    """A connection. Whatever it raises, it is of no use afterwards."""
+
+    def __init__(self, address: Address, settings: Settings, session: Session) -> None:
+        self._timeout = settings.timeout
+        self._abort: Optional[bytes] = None
+        self._reader = session.reader()
+        self._is_tls = address.tls and address.path is None
+        self._by_kernel = _KERNEL_TIMES and not self._is_tls
+        self._kernel_time = 0.0
+        try:
+            self._socket = self._connected(address, settings)
+        except socket.timeout:
+            raise Timeout(f"no connection to {address} in time") from None
+        except OSError as error:
+            raise ConnectionLost(f"no connection to {address}: {error}") from error
+
+    def _connected(self, address: Address, settings: Settings) -> socket.socket:
+        timeout = settings.connect_timeout
+        if address.path is not None:
+            it = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        else:
+            it = socket.create_connection((address.host, address.port), timeout)
+        try:
+            it.settimeout(timeout)
+            if address.path is not None:
+                it.connect(address.path)
+            else:
+                it.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self._is_tls:
+                name = settings.tls_name or address.host
+                it = settings.context().wrap_socket(it, server_hostname=name)
+            if self._by_kernel:
+                it.settimeout(None)
+            return it
+        except BaseException:
+            it.close()
+            raise
+
+    def close(self) -> None:
+        """Ends the connection."""
+        try:
+            self._socket.close()
+        except OSError:
+            pass
+
+    def shut(self) -> None:
+        """Wakes a thread that waits for bytes: there are no more."""
+        try:
+            self._socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+
+    def is_closed(self) -> bool:
+        """Whether the server has closed it, or has said something unasked."""
+        if self._reader.buffered:
+            return True
+        try:
+            return bool(select.select([self._socket], [], [], 0)[0])
+        except (OSError, ValueError):
+            return True
+
+    def send(self, data: bytes, deadline: float) -> None:
+        """Sends all of it."""
+        sent = 0
+        try:
+            sent = self._socket.send(data)
+            while sent < len(data):
+                self._limit(deadline)
+                sent += self._socket.send(memoryview(data)[sent:])
+        except BsdError:
+            raise
+        except (socket.timeout, BlockingIOError):
+            raise Timeout("the server does not read what it is sent") from None
+        except (OSError, ValueError) as error:
+            raise ConnectionLost(f"the connection is lost: {error}", sent=True) from error
+
+    def result(self, request: Request[Any], deadline: Optional[float]) -> Any:
+        """The result of the next request that was sent."""
+        reader = self._reader
+        result = reader.next(request)
+        is_first = True
+        while result is INCOMPLETE:
+            if not is_first or deadline is None:
+                self._limit(deadline)
+            is_first = False
+            try:
+                if self._is_tls and request.waits != 0.0:
+                    self._wait(deadline)
+                data = self._socket.recv(CHUNK)
+            except (socket.timeout, BlockingIOError):
+                if deadline is None or time.monotonic() < deadline:
+                    continue
+                raise Timeout(f"{request.word}: no answer in time") from None
+            except (OSError, ValueError) as error:
+                raise ConnectionLost(f"the connection is lost: {error}", sent=True) from error
+            if not data:
+                raise ConnectionLost("the server has closed the connection", sent=True)
+            reader.feed(data)
+            result = reader.next(request)
+        return result
+
+    def abort(self, data: bytes) -> None:
+        """Sends this while another thread waits for a result."""
+        if self._is_tls:
+            self._abort = data
+        else:
+            self.send(data, time.monotonic() + self._timeout)
+
+    def ready(self) -> None:
+        """Sets the times of the kernel for calls."""
+        self._limit(time.monotonic() + self._timeout)
+
+    def _limit(self, deadline: Optional[float]) -> None:
+        """The next call on the socket ends at this time."""
+        left = self._timeout if deadline is None else deadline - time.monotonic()
+        if left <= 0:
+            raise Timeout("no answer in time")
+        if not self._by_kernel:
+            self._socket.settimeout(left)
+        elif left > self._kernel_time or left < 0.9 * self._kernel_time:
+            time_value = struct.pack("ll", int(left), max(1, int(left % 1 * 1e6)))
+            for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+                self._socket.setsockopt(socket.SOL_SOCKET, option, time_value)
+            self._kernel_time = left
+
+    def _wait(self, deadline: Optional[float]) -> None:
+        """Until there is something to read over TLS, while another thread may want to abort."""
+        pending = getattr(self._socket, "pending")
+        while not pending() and not select.select([self._socket], [], [], LOOK_EVERY)[0]:
+            data, self._abort = self._abort, None
+            if data is not None:
+                self._socket.sendall(data)
+            if deadline is not None and time.monotonic() >= deadline:
+                raise socket.timeout()
