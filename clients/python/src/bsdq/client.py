@@ -1,0 +1,285 @@
+"""The client with blocking calls."""
+
+from __future__ import annotations
+
+import ssl
+import threading
+import time
+from types import TracebackType
+from typing import Any, List, Optional, Sequence, Type, TypeVar, Union, cast
+
+from . import commands
+from .address import Addresses, Backoff, Settings, parse_all
+from .errors import BsdError, ConnectionLost, Refused, Timeout
+from .link import Link
+from .methods import Methods
+from .session import Session, may_go_on, windows
+from .steps import Call, Steps
+from .wire import BODY_MAX, Request
+
+T = TypeVar("T")
+
+#: A connection that was not used for this number of seconds is looked at before it is used.
+IDLE = 0.5
+
+
+class Client(Methods):
+    """A connection to a server, or to a cluster if several addresses are given. It is made when it
+    is needed, and made again when it was lost.
+
+    Several threads may use a client; its calls are done one after the other. While one thread waits
+    in a reserve the others wait too: only `abort` does not.
+    """
+
+    def __init__(
+        self,
+        addresses: Addresses = "127.0.0.1:11300",
+        *,
+        token: Optional[str] = None,
+        tls: Optional[ssl.SSLContext] = None,
+        tls_name: Optional[str] = None,
+        connect_timeout: float = 5.0,
+        timeout: float = 10.0,
+        retry_for: float = 10.0,
+        body_max: int = BODY_MAX,
+    ) -> None:
+        self._settings = Settings(
+            parse_all(addresses), token, tls, tls_name, connect_timeout, timeout, retry_for, body_max
+        )
+        self._session = Session(token, body_max)
+        self._link: Optional[Link] = None
+        #: The address that is tried first.
+        self._at = 0
+        self._used_at = 0.0
+        self._is_closed = False
+        self._lock = threading.RLock()
+        #: Guards the two below, which `abort` uses from another thread.
+        self._waits = threading.Lock()
+        self._is_waiting = False
+        self._aborts = 0
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        self.close()
+
+    def connect(self) -> None:
+        """Connects, if there is no connection."""
+        with self._lock:
+            self._connected()
+
+    def close(self) -> None:
+        """Ends the connection, also while another thread waits for an answer. The server gives the
+        jobs of this client to others."""
+        self._is_closed = True
+        link = self._link
+        if link is not None:
+            link.shut()
+        with self._lock:
+            self._drop()
+
+    def disconnect(self) -> None:
+        """Ends the connection; the next call makes another one."""
+        with self._lock:
+            self._drop()
+
+    def abort(self) -> bool:
+        """Ends the wait of another thread in `reserve` or `reserve_batch`, which raises `TimedOut`
+        there; or returns a job that was on its way. False: no one waits."""
+        with self._waits:
+            if not self._is_waiting:
+                return False
+            request = commands.abort()
+            self._session.check(request)
+            if not self._aborts and self._link is not None:
+                self._link.abort(request.data)
+                self._aborts = 1
+            return True
+
+    # The connection.
+
+    def _drop(self) -> None:
+        link, self._link = self._link, None
+        if link is not None:
+            link.close()
+
+    def _connected(self) -> Link:
+        if self._link is not None:
+            if time.monotonic() - self._used_at < IDLE or not self._link.is_closed():
+                return self._link
+            self._drop()
+        return self._connect(Backoff(), time.monotonic() + self._settings.retry_for)
+
+    def _connect(self, backoff: Backoff, give_up_at: float) -> Link:
+        if self._is_closed:
+            raise ConnectionLost("the client was closed")
+        while True:
+            last: Optional[BsdError] = None
+            for _ in self._settings.addresses:
+                try:
+                    return self._open()
+                except (ConnectionLost, Timeout) as error:
+                    last = error
+                    self._at = (self._at + 1) % len(self._settings.addresses)
+            self._pause(backoff, give_up_at, cast(BsdError, last))
+
+    def _pause(self, backoff: Backoff, give_up_at: float, error: BsdError) -> None:
+        delay = backoff.delay()
+        if time.monotonic() + delay > give_up_at:
+            raise error
+        time.sleep(delay)
+
+    def _open(self) -> Link:
+        settings = self._settings
+        deadline = time.monotonic() + settings.connect_timeout
+        link = Link(settings.addresses[self._at], settings, self._session)
+        try:
+            requests = self._session.opening()
+            link.send(b"".join(request.data for request in requests), deadline)
+            results = []
+            for request in requests:
+                results.append(link.result(request, deadline))
+                if isinstance(results[-1], Refused) and request.word == "auth":
+                    self._session.opened(requests, results)
+            self._session.opened(requests, results)
+            link.ready()
+        except ConnectionLost as error:
+            link.close()
+            error.sent = False
+            raise
+        except BaseException:
+            link.close()
+            raise
+        self._link = link
+        self._used_at = time.monotonic()
+        return link
+
+    # Calls.
+
+    def _call(self, call: Call[T]) -> T:
+        with self._lock:
+            if isinstance(call, Request):
+                return self._one(call)
+            self._connected()
+            if call.plain is not None and self._session.has(call.plain.word):
+                return self._one(call.plain)
+            return self._steps(call)
+
+    def _one(self, request: Request[T]) -> T:
+        link = self._link
+        now = time.monotonic()
+        if link is None or now - self._used_at >= IDLE or request.waits != 0.0:
+            (result,) = self._exchange([request])
+        else:
+            # The same as `_exchange`, for the most usual case.
+            deadline = now + self._settings.timeout
+            try:
+                if request.needs is not None:
+                    self._session.check(request)
+                    now = self._used_at
+                self._used_at = now
+                link.send(request.data, deadline)
+                result = link.result(request, deadline)
+            except ConnectionLost as error:
+                self._drop()
+                if not may_go_on(error, 0, [request]) or not self._settings.retry_for:
+                    raise
+                (result,) = self._exchange([request])
+            except Refused:
+                raise
+            except BaseException as error:
+                if not isinstance(error, BsdError) or error.kind != "unsupported":
+                    self._drop()
+                raise
+            if request.tube is not None:
+                self._session.note(request, result)
+        if isinstance(result, Refused):
+            raise result
+        return cast(T, result)
+
+    def _steps(self, call: Steps[T]) -> T:
+        run = call.begin(self._session)
+        try:
+            requests = next(run)
+            may_connect = True
+            while True:
+                results = self._exchange(requests, may_connect)
+                may_connect = False
+                requests = run.send(results)
+        except StopIteration as stop:
+            return cast(T, stop.value)
+
+    def _exchange(
+        self, requests: Sequence[Request[Any]], may_connect: bool = True
+    ) -> List[Any]:
+        with self._lock:
+            backoff = Backoff()
+            give_up_at = time.monotonic() + self._settings.retry_for
+            results: List[Any] = []
+            while True:
+                try:
+                    if not may_connect and self._link is None:
+                        raise ConnectionLost("the connection is lost")
+                    link = self._connected() if may_connect else cast(Link, self._link)
+                    for request in requests:
+                        self._session.check(request)
+                    for window in windows(requests[len(results) :]):
+                        self._window(link, window, results)
+                    return results
+                except ConnectionLost as error:
+                    error.results = results
+                    rest = requests[len(results) :]
+                    can = may_connect and self._settings.retry_for > 0
+                    if not can or not may_go_on(error, len(results), rest):
+                        raise
+                    self._pause(backoff, give_up_at, error)
+
+    def _window(
+        self, link: Link, window: Sequence[Request[Any]], results: List[Any]
+    ) -> None:
+        timeout = self._settings.timeout
+        try:
+            if len(window) == 1 and window[0].waits != 0.0:
+                self._noted(window[0], self._waited(link, window[0]), results)
+            else:
+                link.send(b"".join(it.data for it in window), time.monotonic() + timeout)
+                for request in window:
+                    limit = _limit(request, timeout)
+                    self._noted(request, link.result(request, limit), results)
+            self._used_at = time.monotonic()
+        except BaseException:
+            # Answers that come late must not be taken for those of other requests.
+            self._drop()
+            raise
+
+    def _noted(self, request: Request[Any], result: Any, results: List[Any]) -> None:
+        self._session.note(request, result)
+        results.append(result)
+
+    def _waited(self, link: Link, request: Request[Any]) -> Any:
+        """The result of a request that waits, and that another thread may abort."""
+        timeout = self._settings.timeout
+        with self._waits:
+            # From here on an abort is sent behind it.
+            link.send(request.data, time.monotonic() + timeout)
+            self._is_waiting = True
+        try:
+            result = link.result(request, _limit(request, timeout))
+        finally:
+            with self._waits:
+                self._is_waiting = False
+                aborts, self._aborts = self._aborts, 0
+        for _ in range(aborts):
+            link.result(commands.abort(), time.monotonic() + timeout)
+        return result
+
+
+def _limit(request: Request[Any], timeout: float) -> Optional[float]:
+    waits = request.waits
+    return None if waits is None else time.monotonic() + waits + timeout
