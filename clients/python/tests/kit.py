@@ -66,10 +66,11 @@ def matches(expected: Any, found: Any) -> bool:
         if word == "any":
             return found is not None
         if word in ("at_least", "at_most"):
-            is_number = isinstance(found, (int, float))
-            return is_number and (found >= value if word == "at_least" else found <= value)
+            if not isinstance(found, (int, float)):
+                return False
+            return bool(found >= value if word == "at_least" else found <= value)
         if word == "length":
-            return len(found) == value
+            return bool(len(found) == value)
         if word == "has":
             return any(matches(value, it) for it in found)
         if word == "has_not":

@@ -85,12 +85,16 @@ class _Link(asyncio.Protocol):
     def _done(self, entry: _Entry) -> None:
         if not entry.future.done():
             entry.future.set_result(entry.results)
-        elif entry.is_reserve:
-            for result in entry.results:
-                if isinstance(result, Job):
-                    self.held.append(result)
-                elif isinstance(result, list):
-                    self.held.extend(result)
+        else:
+            self._hold(entry.requests, entry.results)
+
+    def _hold(self, requests: Sequence[Request[Any]], results: Sequence[Any]) -> None:
+        """Keeps the jobs of reserves whose caller has left."""
+        for request, result in zip(requests, results):
+            if request.word.startswith("reserve") and isinstance(result, Job):
+                self.held.append(result)
+            elif request.word == "reserve-batch" and isinstance(result, list):
+                self.held.extend(result)
 
     # What the client calls.
 
@@ -112,9 +116,15 @@ class _Link(asyncio.Protocol):
         self._transport.write(data)
         return future
 
-    def cancel(self, future: "asyncio.Future[List[Any]]", timeout: float) -> None:
+    def cancel(
+        self, requests: Sequence[Request[Any]], future: "asyncio.Future[List[Any]]", timeout: float
+    ) -> None:
         """The caller has left. A reserve of its own is ended, if the server can do that."""
-        if self.lost is None and self._session.has("abort") and self._entries:
+        if not future.cancelled():
+            # The answer has arrived, and the caller does not get it.
+            if future.exception() is None:
+                self._hold(requests, future.result())
+        elif self.lost is None and self._session.has("abort") and self._entries:
             last = self._entries[-1]
             if last.future is future and last.is_reserve:
                 self.send([commands.abort()], timeout).add_done_callback(_ignored)
@@ -247,6 +257,18 @@ class AsyncClient(AsyncMethods):
             return []
         jobs, self._link.held = self._link.held, []
         return jobs
+
+    async def settle(self) -> None:
+        """Waits until each request that was sent has its answer, also those of tasks that were
+        cancelled."""
+        link = self._link
+        if link is None or link.lost is not None or link.is_idle:
+            return
+        try:
+            # Its answer comes behind all others.
+            await link.send([commands.list_tube_used()], self._settings.timeout)
+        except (ConnectionLost, Timeout, ProtocolError):
+            pass
 
     # The connection.
 
@@ -394,7 +416,7 @@ class AsyncClient(AsyncMethods):
         try:
             results.extend(await future)
         except asyncio.CancelledError:
-            link.cancel(future, self._settings.timeout)
+            link.cancel(window, future, self._settings.timeout)
             raise
         except ConnectionLost as error:
             results.extend(error.results)
