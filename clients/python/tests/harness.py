@@ -79,20 +79,22 @@ class Server:
         *,
         tls: bool = False,
         tokens: bool = False,
-        port: Optional[int] = None,
+        is_member: bool = False,
     ) -> None:
         self.program = program or bsd_server()
         self.dir = tempfile.mkdtemp(prefix="bsdq-")
         self.is_bsd = program is None
         self.tls = tls
         self.token = "kit-all" if tokens else None
-        self._args = list(args)
+        self.args = list(args)
         if tokens:
-            self._args += ["--auth-file", self._token_file()]
+            self.args += ["--auth-file", self._token_file()]
         self._process: Optional["subprocess.Popen[bytes]"] = None
-        self.port = port or free_port()
+        #: Members of a cluster pass `stats` on to the leader.
+        self._is_member = is_member
+        self.port = free_port()
         try:
-            self.start(port is None)
+            self.start(may_move=True)
         except BaseException:
             self.end()
             raise
@@ -119,15 +121,16 @@ class Server:
         words = [self.program, "-p", str(self.port)]
         words += ["-l", f"tls:127.0.0.1" if self.tls else "127.0.0.1"]
         if self.is_bsd:
-            words += ["--http", "off"]
-            if "-b" not in self._args:
+            if "--http" not in self.args:
+                words += ["--http", "off"]
+            if "-b" not in self.args:
                 words += ["--memory"]
         if self.tls:
             cert, key, _ = certificates()
             words += ["--tls-cert", cert, "--tls-key", key]
         with open(os.path.join(self.dir, "stderr"), "ab") as log:
             self._process = subprocess.Popen(
-                words + self._args, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.dir
+                words + self.args, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.dir
             )
         process = self._process
 
@@ -136,7 +139,7 @@ class Server:
                 return True
             try:
                 with self.client(retry_for=0) as client:
-                    return client.stats()["pid"] == process.pid
+                    return client.stats()["pid"] == process.pid or self._is_member
             except (bsdq.ConnectionLost, bsdq.Timeout):
                 return None
 

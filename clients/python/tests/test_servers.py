@@ -1,0 +1,197 @@
+"""Several servers as one: places of tubes, turns of servers, servers that are away, clusters."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import tempfile
+import unittest
+import urllib.request
+from typing import Any, Dict, List, Set
+
+from harness import KIT, Server, beanstalkd, free_port, skip, until
+
+import bsdq
+from bsdq.servers import AsyncServerSet, ServerSet, place, score
+
+
+class PlaceTest(unittest.TestCase):
+    """Where a tube is."""
+
+    def test_the_examples_of_the_kit(self) -> None:
+        rows = json.loads((KIT / "placement.json").read_text())
+        self.assertGreater(len(rows), 10)
+        for row in rows:
+            scores = {name: str(score(name, row["tube"])) for name in row["servers"]}
+            self.assertEqual(scores, row["scores"])
+            self.assertEqual(place(row["servers"], row["tube"]), row["server"])
+
+    def test_a_server_that_goes_moves_only_its_own_tubes(self) -> None:
+        names = ["a", "b", "c", "d"]
+        tubes = [f"tube-{number}" for number in range(400)]
+        before = {tube: place(names, tube) for tube in tubes}
+        for name in names:
+            share = sum(1 for it in before.values() if it == name)
+            self.assertTrue(60 <= share <= 140, before)
+        after = {tube: place(names[:3], tube) for tube in tubes}
+        moved = {tube for tube in tubes if before[tube] != after[tube]}
+        self.assertEqual(moved, {tube for tube in tubes if before[tube] == "d"})
+
+
+class SetTest(unittest.TestCase):
+    """Sets of real servers."""
+
+    def server(self, *args: Any, **more: Any) -> Server:
+        server = Server(*args, **more)
+        self.addCleanup(server.end)
+        return server
+
+    def two(self) -> Dict[str, Server]:
+        return {"a": self.server(), "b": self.server()}
+
+    def set_of(self, servers: Dict[str, Server], **settings: Any) -> ServerSet:
+        addresses = {name: server.address for name, server in servers.items()}
+        it = ServerSet(addresses, **settings)
+        self.addCleanup(it.close)
+        return it
+
+    def tubes(self, names: List[str]) -> Dict[str, str]:
+        """A tube for each server."""
+        found: Dict[str, str] = {}
+        for number in range(1000):
+            found.setdefault(place(names, f"t{number}"), f"t{number}")
+        return found
+
+    def test_a_tube_is_on_one_server_and_a_pin_says_which(self) -> None:
+        servers = self.two()
+        tubes = self.tubes(["a", "b"])
+        servers_set = self.set_of(servers, pins={"pinned": "b"})
+        for name, tube in [*tubes.items(), ("b", "pinned")]:
+            put = servers_set.put(tube, b"x", ttr=9)
+            self.assertEqual(servers_set.server_of(tube), name)
+            with servers[name].client() as client:
+                stats = client.stats_job(put.id)
+                self.assertEqual((stats["tube"], stats["ttr"]), (tube, 9))
+        with self.assertRaises(bsdq.InvalidArgument):
+            self.set_of(servers, pins={"pinned": "none"})
+
+    def test_each_server_has_its_turn(self) -> None:
+        servers = self.two()
+        tubes = self.tubes(["a", "b"])
+        servers_set = self.set_of(servers)
+        servers_set.watch(*tubes.values())
+        for tube in tubes.values():
+            for _ in range(10):
+                servers_set.put(tube, b"x")
+        took = []
+        for _ in range(10):
+            job = servers_set.reserve(5)
+            servers_set.touch(job)
+            servers_set.delete(job)
+            took.append(job.server)
+        self.assertTrue(4 <= took.count("a") <= 6, took)
+        for _ in range(10):
+            servers_set.delete(servers_set.reserve(5))
+        with self.assertRaises(bsdq.TimedOut):
+            servers_set.reserve(0)
+
+    def test_a_server_that_is_away_holds_up_no_other(self) -> None:
+        servers = self.two()
+        tubes = self.tubes(["a", "b"])
+        servers_set = self.set_of(servers, retry_for=0.2)
+        servers_set.watch(*tubes.values())
+        for tube in tubes.values():
+            servers_set.put(tube, b"x")
+        servers["b"].kill()
+        for _ in range(3):
+            servers_set.put(tubes["a"], b"y")
+        with self.assertRaises(bsdq.ConnectionLost):
+            servers_set.put(tubes["b"], b"y")
+        for _ in range(4):
+            job = servers_set.reserve(5)
+            self.assertEqual(job.server, "a")
+            servers_set.delete(job)
+        stats = servers_set.stats()
+        self.assertIsNone(stats["b"])
+        self.assertIsNotNone(stats["a"])
+        with self.assertRaises(bsdq.TimedOut):
+            servers_set.reserve(0)
+        # It comes back: its tube works again, also for a reserve that has begun before.
+        servers["b"].start()
+        until("it takes a put", lambda: self.takes(servers_set, tubes["b"]))
+        self.assertEqual(servers_set.reserve(20).server, "b")
+
+    def takes(self, servers_set: ServerSet, tube: str) -> bool:
+        try:
+            servers_set.put(tube, b"z")
+            return True
+        except bsdq.ConnectionLost:
+            return False
+
+    def test_a_reserve_waits_at_all_of_them_with_and_without_abort(self) -> None:
+        program = beanstalkd()
+        old = self.server(program if program is not None else skip("there is no beanstalkd"))
+        servers = {"a": self.server(), "b": old}
+        tubes = self.tubes(["a", "b"])
+
+        async def run() -> None:
+            addresses: Dict[str, Any] = {name: it.address for name, it in servers.items()}
+            async with AsyncServerSet(addresses) as worker, AsyncServerSet(addresses) as producer:
+                worker.watch(*tubes.values())
+                for name in ("a", "b", "b", "a"):
+                    reserve = asyncio.ensure_future(worker.reserve(20))
+                    while (await self.waiting(producer)) < 2:
+                        await asyncio.sleep(0.005)
+                    await producer.put(tubes[name], name.encode())
+                    job = await reserve
+                    self.assertEqual((job.server, job.body), (name, name.encode()))
+                    await worker.delete(job)
+
+        asyncio.run(run())
+
+    async def waiting(self, servers: AsyncServerSet) -> int:
+        stats = await servers.stats()
+        return sum(int(str(it["current-waiting"])) for it in stats.values() if it is not None)
+
+    def test_a_cluster_is_one_of_the_servers_and_its_leader_may_change(self) -> None:
+        folder = tempfile.TemporaryDirectory(prefix="bsdq-cluster-")
+        self.addCleanup(folder.cleanup)
+        peers = [f"127.0.0.1:{free_port()}" for _ in range(3)]
+        members = []
+        for number, peer in enumerate(peers):
+            args = ["-b", os.path.join(folder.name, str(number)), "--cluster", peer]
+            args += ["--cluster-join", peers[0]] if number else ["--cluster-init"]
+            args += ["--http", f"127.0.0.1:{free_port()}"]
+            members.append(self.server(args=args, is_member=True))
+        servers: Dict[str, Any] = {
+            "cluster": [member.address for member in members],
+            "alone": self.server().address,
+        }
+        tubes = self.tubes(list(servers))
+        servers_set = ServerSet(servers, retry_for=30.0, connect_timeout=2.0, timeout=5.0)
+        self.addCleanup(servers_set.close)
+        servers_set.watch(*tubes.values())
+        first = servers_set.put(tubes["cluster"], b"1", key="first")
+        http = members[0].args[-1]
+        until("all three vote", lambda: self.voters(http) == 3)
+        members[0].kill()
+        second = servers_set.put(tubes["cluster"], b"2", key="second")
+        self.assertNotEqual(first.id, second.id)
+        bodies: Set[bytes] = set()
+        while len(bodies) < 2:
+            job = servers_set.reserve(30)
+            self.assertEqual(job.server, "cluster")
+            bodies.add(job.body)
+            servers_set.delete(job)
+        servers_set.put(tubes["alone"], b"3")
+        self.assertEqual(servers_set.reserve(5).server, "alone")
+
+    def voters(self, http: str) -> int:
+        with urllib.request.urlopen(f"http://{http}/api/v1/cluster", timeout=10) as answer:
+            members = json.load(answer)["members"]
+        return sum(1 for member in members if member["votes"] and member["connected"] is not False)
+
+
+if __name__ == "__main__":
+    unittest.main()
