@@ -56,6 +56,8 @@ class Link:
                 it = settings.context().wrap_socket(it, server_hostname=name)
             if self._by_kernel:
                 it.settimeout(None)
+                self._kernel_time = timeout
+                _set_times(it, timeout)
             return it
         except BaseException:
             it.close()
@@ -105,7 +107,7 @@ class Link:
         result = reader.next(request)
         is_first = True
         while result is INCOMPLETE:
-            if not is_first or deadline is None:
+            if not is_first or not self._by_kernel or self._kernel_time > self._timeout:
                 self._limit(deadline)
             is_first = False
             try:
@@ -143,9 +145,7 @@ class Link:
         if not self._by_kernel:
             self._socket.settimeout(left)
         elif left > self._kernel_time or left < 0.9 * self._kernel_time:
-            time_value = struct.pack("ll", int(left), max(1, int(left % 1 * 1e6)))
-            for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
-                self._socket.setsockopt(socket.SOL_SOCKET, option, time_value)
+            _set_times(self._socket, left)
             self._kernel_time = left
 
     def _wait(self, deadline: Optional[float]) -> None:
@@ -157,3 +157,9 @@ class Link:
                 self._socket.sendall(data)
             if deadline is not None and time.monotonic() >= deadline:
                 raise socket.timeout()
+
+
+def _set_times(it: socket.socket, seconds: float) -> None:
+    time_value = struct.pack("ll", int(seconds), max(1, int(seconds % 1 * 1e6)))
+    for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+        it.setsockopt(socket.SOL_SOCKET, option, time_value)
