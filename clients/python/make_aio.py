@@ -6,7 +6,9 @@ import re
 from pathlib import Path
 
 SOURCE = Path(__file__).parent / "src/bsdq"
-HEAD = '"""The calls of an asyncio client: made of `methods.py` by `make_aio.py`, not to be edited."""'
+HEAD = (
+    '"""The calls of an asyncio client: made of `methods.py` by `make_aio.py`, not to be edited."""'
+)
 
 
 def made(source: str) -> str:

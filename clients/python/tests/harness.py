@@ -1,7 +1,7 @@
 """Servers as child processes, on ports of their own, ended by their id.
 
-A port is chosen by binding it; another process may take it before the server does, so a server is up
-when `stats` answers with its process id, and otherwise the next port is tried.
+A port is chosen by binding it; another process may take it before the server does, so a server is
+up when `stats` answers with its process id, and otherwise the next port is tried.
 """
 
 from __future__ import annotations
@@ -211,9 +211,47 @@ def certificates() -> Sequence[str]:
 def _make(folder: str) -> None:
     curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
     for words in (
-        ["req", "-x509", *curve, "-days", "2", "-subj", "/CN=authority", "-keyout", "ca.key", "-out", "ca.pem"],
-        ["req", *curve, "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", "localhost.key", "-out", "localhost.csr"],
-        ["x509", "-req", "-in", "localhost.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-copy_extensions", "copy", "-days", "2", "-out", "localhost.pem"],
+        [
+            "req",
+            "-x509",
+            *curve,
+            "-days",
+            "2",
+            "-subj",
+            "/CN=authority",
+            "-keyout",
+            "ca.key",
+            "-out",
+            "ca.pem",
+        ],
+        [
+            "req",
+            *curve,
+            "-subj",
+            "/CN=localhost",
+            "-addext",
+            "subjectAltName=IP:127.0.0.1",
+            "-keyout",
+            "localhost.key",
+            "-out",
+            "localhost.csr",
+        ],
+        [
+            "x509",
+            "-req",
+            "-in",
+            "localhost.csr",
+            "-CA",
+            "ca.pem",
+            "-CAkey",
+            "ca.key",
+            "-copy_extensions",
+            "copy",
+            "-days",
+            "2",
+            "-out",
+            "localhost.pem",
+        ],
     ):
         done = subprocess.run(["openssl", *words], cwd=folder, capture_output=True)
         assert done.returncode == 0, done.stderr.decode()

@@ -103,7 +103,9 @@ class Played:
                     self.commands.append(data)
                     if len(self.commands) < self._answer_from:
                         break
-                    reply = b"EXISTS 7\r\n" if data.startswith(b"put-with") else b"USING default\r\n"
+                    reply = (
+                        b"EXISTS 7\r\n" if data.startswith(b"put-with") else b"USING default\r\n"
+                    )
                     connection.sendall(reply)
 
     def end(self) -> None:

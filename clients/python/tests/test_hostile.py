@@ -107,6 +107,9 @@ class HostileTest(unittest.TestCase):
                 whole = self.results(request, [data])
                 at = source.random.randrange(len(data) + 1)
                 self.assertEqual(self.results(request, [data[:at], data[at:]]), whole)
+                quick = request.kind.quick
+                if quick is not None and quick(data) is not INCOMPLETE:
+                    self.assertEqual([repr(quick(data))], whole)
                 bytewise = [data[at : at + 1] for at in range(len(data))]
                 self.assertEqual(self.results(request, bytewise), whole)
 

@@ -41,7 +41,7 @@ class KitTest(unittest.TestCase):
         cls.addClassCleanup(cls.loop.end)
 
     def run_on(self, server: Server, profile: str, brief: bool = False) -> None:
-        """All scripts of this kind of server, with both clients; `brief`: with one of them, in turn."""
+        """All scripts of this kind of server, with both clients; `brief`: with one, in turn."""
         skipped: List[str] = []
         count = 0
         words = words_of(server)

@@ -96,7 +96,7 @@ class Settings:
 
 
 class Backoff:
-    """Times between attempts: each about twice the one before, and never the same for two clients."""
+    """Times between attempts: each about twice the one before, with a part of chance."""
 
     FIRST, LIMIT = 0.05, 2.0
 

@@ -207,7 +207,14 @@ class AsyncClient(AsyncMethods):
         body_max: int = BODY_MAX,
     ) -> None:
         self._settings = Settings(
-            parse_all(addresses), token, tls, tls_name, connect_timeout, timeout, retry_for, body_max
+            parse_all(addresses),
+            token,
+            tls,
+            tls_name,
+            connect_timeout,
+            timeout,
+            retry_for,
+            body_max,
         )
         self._session = Session(token, body_max)
         self._link: Optional[_Link] = None
@@ -404,7 +411,7 @@ class AsyncClient(AsyncMethods):
             except ConnectionLost as error:
                 error.results = results
                 rest = requests[len(results) :]
-                can = may_connect and self._settings.retry_for > 0
+                can = may_connect and self._settings.retry_for > 0 and not self._is_closed
                 if not can or not may_go_on(error, len(results), rest):
                     raise
                 await _pause(backoff, give_up_at, error)

@@ -42,7 +42,11 @@ class AsyncMethods:
     # Producers.
 
     async def put(
-        self, body: Bytes, pri: int = PRIORITY, delay: int = DELAY, ttr: int = TTR
+        self,
+        body: Bytes,
+        pri: int = PRIORITY,
+        delay: int = DELAY,
+        ttr: int = TTR,
     ) -> int:
         """Puts a job into the used tube; returns its id."""
         return await self._call(commands.put(body, pri, delay, ttr))
@@ -257,7 +261,8 @@ class AsyncMethods:
         tube: str,
         values: Optional[Mapping[str, Union[str, int]]] = None,
     ) -> None:
-        """Sets a schedule as a whole; `values` are `tz`, `pri`, `ttr`, `key`, `missed`, `paused`."""
+        """Sets a schedule as a whole. `values` are `tz`, `pri`, `ttr`, `key`, `missed`, and
+        `paused`."""
         return await self._call(commands.schedule_set(name, body, cron, tube, values))
 
     async def schedule_delete(self, name: str) -> None:

@@ -10,7 +10,19 @@ import threading
 import typing
 import weakref
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Callable, Dict, Generic, List, Mapping, Optional, TypeVar, Union
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Dict,
+    Generic,
+    List,
+    Mapping,
+    Optional,
+    TypeVar,
+    Union,
+    cast,
+)
 
 from . import codec
 from .address import Addresses
@@ -149,7 +161,11 @@ class App:
         **settings: Any,
     ) -> None:
         is_map = isinstance(servers, Mapping)
-        self._servers: Dict[str, Addresses] = dict(servers) if is_map else {"bsd": servers}  # type: ignore[arg-type, dict-item]
+        self._servers = (
+            dict(cast("Mapping[str, Addresses]", servers))
+            if is_map
+            else {"bsd": cast(Addresses, servers)}
+        )
         self._pins = pins
         self._settings = settings
         self.tasks: Dict[str, AnyTask] = {}

@@ -44,7 +44,14 @@ class Client(Methods):
         body_max: int = BODY_MAX,
     ) -> None:
         self._settings = Settings(
-            parse_all(addresses), token, tls, tls_name, connect_timeout, timeout, retry_for, body_max
+            parse_all(addresses),
+            token,
+            tls,
+            tls_name,
+            connect_timeout,
+            timeout,
+            retry_for,
+            body_max,
         )
         self._session = Session(token, body_max)
         self._link: Optional[Link] = None
@@ -165,40 +172,43 @@ class Client(Methods):
     def _call(self, call: Call[T]) -> T:
         with self._lock:
             if isinstance(call, Request):
-                return self._one(call)
+                link = self._link
+                now = time.monotonic()
+                if (
+                    link is None
+                    or call.waits != 0
+                    or call.kind.needs
+                    or now - self._used_at >= IDLE
+                ):
+                    return self._one(call)
+                # The same as `_one`, for the most usual case, and in as few steps as may be.
+                self._used_at = now
+                try:
+                    result = link.ask(call, now + self._settings.timeout)
+                except BaseException as error:
+                    return self._asked(call, error)
+                if result is None:
+                    return cast(T, result)
+                if call.tube is not None:
+                    self._session.note(call, result)
+                if isinstance(result, Refused):
+                    raise result
+                return cast(T, result)
             self._connected()
             if call.plain is not None and self._session.has(call.plain.word):
                 return self._one(call.plain)
             return self._steps(call)
 
+    def _asked(self, request: Request[T], error: BaseException) -> T:
+        """Asks once more, or raises the error."""
+        self._drop()
+        is_lost = isinstance(error, ConnectionLost) and may_go_on(error, 0, [request])
+        if not is_lost or not self._settings.retry_for or self._is_closed:
+            raise error
+        return self._one(request)
+
     def _one(self, request: Request[T]) -> T:
-        link = self._link
-        now = time.monotonic()
-        if link is None or now - self._used_at >= IDLE or request.waits != 0.0:
-            (result,) = self._exchange([request])
-        else:
-            # The same as `_exchange`, for the most usual case.
-            deadline = now + self._settings.timeout
-            try:
-                if request.needs is not None:
-                    self._session.check(request)
-                    now = self._used_at
-                self._used_at = now
-                link.send(request.data, deadline)
-                result = link.result(request, deadline)
-            except ConnectionLost as error:
-                self._drop()
-                if not may_go_on(error, 0, [request]) or not self._settings.retry_for:
-                    raise
-                (result,) = self._exchange([request])
-            except Refused:
-                raise
-            except BaseException as error:
-                if not isinstance(error, BsdError) or error.kind != "unsupported":
-                    self._drop()
-                raise
-            if request.tube is not None:
-                self._session.note(request, result)
+        (result,) = self._exchange([request])
         if isinstance(result, Refused):
             raise result
         return cast(T, result)
@@ -215,9 +225,7 @@ class Client(Methods):
         except StopIteration as stop:
             return cast(T, stop.value)
 
-    def _exchange(
-        self, requests: Sequence[Request[Any]], may_connect: bool = True
-    ) -> List[Any]:
+    def _exchange(self, requests: Sequence[Request[Any]], may_connect: bool = True) -> List[Any]:
         with self._lock:
             backoff = Backoff()
             give_up_at = time.monotonic() + self._settings.retry_for
@@ -235,14 +243,12 @@ class Client(Methods):
                 except ConnectionLost as error:
                     error.results = results
                     rest = requests[len(results) :]
-                    can = may_connect and self._settings.retry_for > 0
+                    can = may_connect and self._settings.retry_for > 0 and not self._is_closed
                     if not can or not may_go_on(error, len(results), rest):
                         raise
                     self._pause(backoff, give_up_at, error)
 
-    def _window(
-        self, link: Link, window: Sequence[Request[Any]], results: List[Any]
-    ) -> None:
+    def _window(self, link: Link, window: Sequence[Request[Any]], results: List[Any]) -> None:
         timeout = self._settings.timeout
         try:
             if len(window) == 1 and window[0].waits != 0.0:

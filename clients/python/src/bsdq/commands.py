@@ -12,8 +12,20 @@ from typing import Any, Iterable, List, Mapping, Optional, Union
 
 from . import documents
 from .errors import Buried, DeadlineSoon, InvalidArgument, NotIgnored, Refused, TimedOut
-from .model import Batch, Failed, Job, JobDetails, JobStats, Page, Put, ScheduleStats, Stats, TubeStats
-from .wire import BATCH_MAX, BODY, JOBS, LINE, LINE_MAX, NUMBER_MAX, Convert, Replies, Request, number
+from .model import (
+    Batch,
+    Failed,
+    Job,
+    JobDetails,
+    JobStats,
+    Page,
+    Put,
+    ScheduleStats,
+    Stats,
+    TubeStats,
+)
+from .wire import BATCH_MAX, BODY, JOBS, LINE, LINE_MAX, NUMBER_MAX, Convert, Kind, Replies, Request
+from .wire import exactly, number, with_job, with_number
 
 #: Priority, delay and time to run of a job, unless they are given. Smaller is more urgent.
 PRIORITY, DELAY, TTR = 65536, 0, 60
@@ -62,6 +74,10 @@ def _within(value: int, least: int, most: int, what: str) -> int:
 
 def job_id(job: JobId) -> int:
     """The id of a job."""
+    if type(job) is Job:
+        job = job.id
+    if type(job) is int and 0 <= job <= NUMBER_MAX:
+        return job
     return _within(job.id if isinstance(job, Job) else job, 0, NUMBER_MAX, "an id")
 
 
@@ -69,7 +85,9 @@ def _checked(pri: int, delay: int, ttr: int) -> None:
     if not (type(pri) is type(delay) is type(ttr) is int) or not (
         0 <= pri <= U32 and 0 <= delay <= U32 and 0 <= ttr <= U32
     ):
-        raise InvalidArgument(f"pri, delay and ttr are whole numbers of 32 bits: {pri!r}, {delay!r}, {ttr!r}")
+        raise InvalidArgument(
+            f"pri, delay and ttr are whole numbers of 32 bits: {pri!r}, {delay!r}, {ttr!r}"
+        )
 
 
 # What is made of the words and of the body of a reply.
@@ -189,133 +207,184 @@ _BATCHES = {
 }
 
 
+# What the requests of each command have in common.
+
+_K_PUT = Kind("put", _PUT, quick=with_number(b"INSERTED "))
+_K_USE = Kind("use", _USING, True)
+_K_LIST_TUBE_USED = Kind("list-tube-used", _USING, True)
+_K_WATCH = Kind("watch", _WATCHING, True)
+_K_IGNORE = Kind("ignore", _WATCHING, True)
+_K_LIST_TUBES_WATCHED = Kind("list-tubes-watched", _TEXTS, True)
+_K_LIST_TUBES = Kind("list-tubes", _TEXTS, True)
+_K_RESERVE = Kind("reserve", _RESERVED, True, quick=with_job(b"RESERVED"))
+_K_RESERVE_WITH_TIMEOUT = Kind("reserve-with-timeout", _RESERVED, True, quick=with_job(b"RESERVED"))
+_K_RESERVE_JOB = Kind("reserve-job", _RESERVED, True)
+_K_DELETE = Kind("delete", _DELETED, quick=exactly(b"DELETED\r\n"))
+_K_RELEASE = Kind("release", _RELEASED, quick=exactly(b"RELEASED\r\n"))
+_K_BURY = Kind("bury", _BURIED)
+_K_TOUCH = Kind("touch", _TOUCHED, quick=exactly(b"TOUCHED\r\n"))
+_K_PEEK = Kind("peek", _FOUND, True)
+_K_PEEK_READY = Kind("peek-ready", _FOUND, True)
+_K_PEEK_DELAYED = Kind("peek-delayed", _FOUND, True)
+_K_PEEK_BURIED = Kind("peek-buried", _FOUND, True)
+_K_KICK = Kind("kick", _KICKED)
+_K_KICK_JOB = Kind("kick-job", _KICKED_JOB)
+_K_PAUSE_TUBE = Kind("pause-tube", _PAUSED, True)
+_K_STATS = Kind("stats", _DOCUMENT, True)
+_K_STATS_TUBE = Kind("stats-tube", _DOCUMENT, True)
+_K_STATS_JOB = Kind("stats-job", _DOCUMENT, True)
+_K_AUTH = Kind("auth", _AUTHENTICATED)
+_K_CAPABILITIES = Kind("capabilities", _TEXTS, True)
+_K_PUT_WITH = Kind("put-with", _PUT_WITH, False, "put-with")
+_K_PUT_WITH_KEY = Kind("put-with", _PUT_WITH, True, "put-with")
+_K_RESERVE_BATCH = Kind("reserve-batch", _RESERVED_BATCH, True, "reserve-batch")
+_K_ABORT = Kind("abort", _ABORTED, False, "abort")
+_K_DELETE_BATCH = Kind("delete-batch", _BATCHES["delete"], False, "delete-batch")
+_K_TOUCH_BATCH = Kind("touch-batch", _BATCHES["touch"], False, "touch-batch")
+_K_RELEASE_BATCH = Kind("release-batch", _BATCHES["release"], False, "release-batch")
+_K_FAIL = Kind("fail", _FAILED, False, "fail")
+_K_BURY_WITH_REASON = Kind("bury-with-reason", _BURIED, False, "bury-with-reason")
+_K_LIST_JOBS = Kind("list-jobs", _PAGE, True, "list-jobs")
+_K_MOVE_JOB = Kind("move-job", _MOVED, False, "move-job")
+_K_CLEAR_TUBE = Kind("clear-tube", _CLEARED, False, "clear-tube")
+_K_STATS_JOB_EXTENDED = Kind("stats-job-extended", _DOCUMENT, True, "stats-job-extended")
+_K_SET_POLICY = Kind("set-policy", _POLICY_SET, True, "set-policy")
+_K_STATS_POLICY = Kind("stats-policy", _DOCUMENT, True, "stats-policy")
+_K_SCHEDULE_SET = Kind("schedule-set", _SCHEDULE_SET, True, "schedule-set")
+_K_SCHEDULE_DELETE = Kind("schedule-delete", _DELETED, False, "schedule-delete")
+_K_STATS_SCHEDULE = Kind("stats-schedule", _DOCUMENT, True, "stats-schedule")
+
+
 # beanstalkd's commands.
 
 
 def put(body: Bytes, pri: int = PRIORITY, delay: int = DELAY, ttr: int = TTR) -> Request[int]:
     """Puts a job into the used tube."""
-    body = bytes_of(body)
+    if type(body) is str:
+        body = body.encode("utf-8", "strict") if body.isascii() else bytes_of(body)
+    elif type(body) is not bytes:
+        body = bytes_of(body)
     _checked(pri, delay, ttr)
     line = b"put %d %d %d %d\r\n%b\r\n" % (pri, delay, ttr, len(body), body)
-    return Request("put", line, _PUT)
+    return Request(_K_PUT, line)
 
 
 def use(tube: str) -> Request[str]:
     """Jobs are put into this tube from now on."""
-    return Request("use", b"use %b\r\n" % tube_name(tube), _USING, True, tube=tube)
+    return Request(_K_USE, b"use %b\r\n" % tube_name(tube), tube=tube)
 
 
 def list_tube_used() -> Request[str]:
     """The tube that is used."""
-    return Request("list-tube-used", b"list-tube-used\r\n", _USING, True)
+    return Request(_K_LIST_TUBE_USED, b"list-tube-used\r\n")
 
 
 def watch(tube: str) -> Request[int]:
     """Jobs are reserved from this tube, too."""
-    return Request("watch", b"watch %b\r\n" % tube_name(tube), _WATCHING, True, tube=tube)
+    return Request(_K_WATCH, b"watch %b\r\n" % tube_name(tube), tube=tube)
 
 
 def ignore(tube: str) -> Request[int]:
     """Jobs are no longer reserved from this tube."""
-    return Request("ignore", b"ignore %b\r\n" % tube_name(tube), _WATCHING, True, tube=tube)
+    return Request(_K_IGNORE, b"ignore %b\r\n" % tube_name(tube), tube=tube)
 
 
 def list_tubes_watched() -> Request[List[str]]:
     """The tubes that are watched."""
-    return Request("list-tubes-watched", b"list-tubes-watched\r\n", _TEXTS, True)
+    return Request(_K_LIST_TUBES_WATCHED, b"list-tubes-watched\r\n")
 
 
 def list_tubes() -> Request[List[str]]:
     """All tubes."""
-    return Request("list-tubes", b"list-tubes\r\n", _TEXTS, True)
+    return Request(_K_LIST_TUBES, b"list-tubes\r\n")
 
 
 def reserve(timeout: Optional[int] = None) -> Request[Job]:
     """Waits for a job, for this number of seconds at most."""
     if timeout is None:
-        return Request("reserve", b"reserve\r\n", _RESERVED, True, waits=None)
+        return Request(_K_RESERVE, b"reserve\r\n", waits=None)
     _within(timeout, 0, TIMEOUT_MAX, "a timeout")
     line = b"reserve-with-timeout %d\r\n" % timeout
-    return Request("reserve-with-timeout", line, _RESERVED, True, waits=timeout)
+    return Request(_K_RESERVE_WITH_TIMEOUT, line, waits=timeout)
 
 
 def reserve_job(job: JobId) -> Request[Job]:
     """Reserves this job."""
-    return Request("reserve-job", b"reserve-job %d\r\n" % job_id(job), _RESERVED, True)
+    return Request(_K_RESERVE_JOB, b"reserve-job %d\r\n" % job_id(job))
 
 
 def delete(job: JobId) -> Request[None]:
     """Deletes a job."""
-    return Request("delete", b"delete %d\r\n" % job_id(job), _DELETED)
+    return Request(_K_DELETE, b"delete %d\r\n" % job_id(job))
 
 
 def release(job: JobId, pri: int = PRIORITY, delay: int = DELAY) -> Request[None]:
     """Gives a job back."""
     _checked(pri, delay, 0)
-    return Request("release", b"release %d %d %d\r\n" % (job_id(job), pri, delay), _RELEASED)
+    return Request(_K_RELEASE, b"release %d %d %d\r\n" % (job_id(job), pri, delay))
 
 
 def bury(job: JobId, pri: int = PRIORITY) -> Request[None]:
     """Sets a job aside."""
     _checked(pri, 0, 0)
-    return Request("bury", b"bury %d %d\r\n" % (job_id(job), pri), _BURIED)
+    return Request(_K_BURY, b"bury %d %d\r\n" % (job_id(job), pri))
 
 
 def touch(job: JobId) -> Request[None]:
     """Begins the job's time to run again."""
-    return Request("touch", b"touch %d\r\n" % job_id(job), _TOUCHED)
+    return Request(_K_TOUCH, b"touch %d\r\n" % job_id(job))
 
 
 def peek(job: JobId) -> Request[Job]:
     """Looks at a job."""
-    return Request("peek", b"peek %d\r\n" % job_id(job), _FOUND, True)
+    return Request(_K_PEEK, b"peek %d\r\n" % job_id(job))
 
 
 def peek_ready() -> Request[Job]:
     """Looks at the next ready job of the used tube."""
-    return Request("peek-ready", b"peek-ready\r\n", _FOUND, True)
+    return Request(_K_PEEK_READY, b"peek-ready\r\n")
 
 
 def peek_delayed() -> Request[Job]:
     """Looks at the delayed job of the used tube that is ready first."""
-    return Request("peek-delayed", b"peek-delayed\r\n", _FOUND, True)
+    return Request(_K_PEEK_DELAYED, b"peek-delayed\r\n")
 
 
 def peek_buried() -> Request[Job]:
     """Looks at the first buried job of the used tube."""
-    return Request("peek-buried", b"peek-buried\r\n", _FOUND, True)
+    return Request(_K_PEEK_BURIED, b"peek-buried\r\n")
 
 
 def kick(bound: int) -> Request[int]:
     """Makes up to `bound` buried jobs of the used tube ready, or else delayed ones."""
     _within(bound, 0, U32, "a bound")
-    return Request("kick", b"kick %d\r\n" % bound, _KICKED)
+    return Request(_K_KICK, b"kick %d\r\n" % bound)
 
 
 def kick_job(job: JobId) -> Request[None]:
     """Makes a buried or delayed job ready."""
-    return Request("kick-job", b"kick-job %d\r\n" % job_id(job), _KICKED_JOB)
+    return Request(_K_KICK_JOB, b"kick-job %d\r\n" % job_id(job))
 
 
 def pause_tube(tube: str, delay: int) -> Request[None]:
     """No job of the tube is reserved for this number of seconds."""
     _within(delay, 0, U32, "a delay")
-    return Request("pause-tube", b"pause-tube %b %d\r\n" % (tube_name(tube), delay), _PAUSED, True)
+    return Request(_K_PAUSE_TUBE, b"pause-tube %b %d\r\n" % (tube_name(tube), delay))
 
 
 def stats() -> Request[Stats]:
     """Figures of the server."""
-    return Request("stats", b"stats\r\n", _DOCUMENT, True)
+    return Request(_K_STATS, b"stats\r\n")
 
 
 def stats_tube(tube: str) -> Request[TubeStats]:
     """Figures of a tube."""
-    return Request("stats-tube", b"stats-tube %b\r\n" % tube_name(tube), _DOCUMENT, True)
+    return Request(_K_STATS_TUBE, b"stats-tube %b\r\n" % tube_name(tube))
 
 
 def stats_job(job: JobId) -> Request[JobStats]:
     """Figures of a job."""
-    return Request("stats-job", b"stats-job %d\r\n" % job_id(job), _DOCUMENT, True)
+    return Request(_K_STATS_JOB, b"stats-job %d\r\n" % job_id(job))
 
 
 def auth(token: Union[str, bytes]) -> Request[None]:
@@ -323,7 +392,7 @@ def auth(token: Union[str, bytes]) -> Request[None]:
     word = token.encode("utf-8") if isinstance(token, str) else token
     if not word or len(word) > 200 or not all(33 <= byte < 127 for byte in word):
         raise InvalidArgument("a token has 1 to 200 letters that can be seen")
-    return Request("auth", b"auth %b\r\n" % word, _AUTHENTICATED)
+    return Request(_K_AUTH, b"auth %b\r\n" % word)
 
 
 # The extended commands.
@@ -331,7 +400,7 @@ def auth(token: Union[str, bytes]) -> Request[None]:
 
 def capabilities() -> Request[List[str]]:
     """The extended commands that the server has for this client."""
-    return Request("capabilities", b"capabilities\r\n", _TEXTS, True)
+    return Request(_K_CAPABILITIES, b"capabilities\r\n")
 
 
 def put_with(
@@ -373,7 +442,7 @@ def put_with(
     # A second one finds the first by its key, as long as that is there.
     repeats = key is not None and unique != "waiting" and conflict != "replace"
     line = words + b"\r\n" + body + b"\r\n"
-    return Request("put-with", line, _PUT_WITH, repeats, "put-with")
+    return Request(_K_PUT_WITH_KEY if repeats else _K_PUT_WITH, line)
 
 
 def reserve_batch(max: int, timeout: int = 0) -> Request[List[Job]]:
@@ -381,12 +450,12 @@ def reserve_batch(max: int, timeout: int = 0) -> Request[List[Job]]:
     _within(max, 1, BATCH_MAX, "the jobs of a batch")
     _within(timeout, 0, TIMEOUT_MAX, "a timeout")
     line = b"reserve-batch %d %d\r\n" % (max, timeout)
-    return Request("reserve-batch", line, _RESERVED_BATCH, True, "reserve-batch", timeout)
+    return Request(_K_RESERVE_BATCH, line, waits=timeout)
 
 
 def abort() -> Request[None]:
     """Ends the wait of the reserve before it."""
-    return Request("abort", b"abort\r\n", _ABORTED, needs="abort")
+    return Request(_K_ABORT, b"abort\r\n")
 
 
 def _ids(jobs: Iterable[JobId]) -> bytes:
@@ -400,24 +469,22 @@ def delete_batch(jobs: Iterable[JobId]) -> Request[Batch]:
     """Deletes many jobs at once."""
     ids = _ids(jobs)
     line = b"delete-batch %d\r\n%b\r\n" % (len(ids), ids)
-    return Request("delete-batch", line, _BATCHES["delete"], needs="delete-batch")
+    return Request(_K_DELETE_BATCH, line)
 
 
 def touch_batch(jobs: Iterable[JobId]) -> Request[Batch]:
     """Touches many jobs at once."""
     ids = _ids(jobs)
     line = b"touch-batch %d\r\n%b\r\n" % (len(ids), ids)
-    return Request("touch-batch", line, _BATCHES["touch"], needs="touch-batch")
+    return Request(_K_TOUCH_BATCH, line)
 
 
-def release_batch(
-    jobs: Iterable[JobId], pri: int = PRIORITY, delay: int = DELAY
-) -> Request[Batch]:
+def release_batch(jobs: Iterable[JobId], pri: int = PRIORITY, delay: int = DELAY) -> Request[Batch]:
     """Gives many jobs back at once."""
     ids = _ids(jobs)
     _checked(pri, delay, 0)
     line = b"release-batch %d %d %d\r\n%b\r\n" % (pri, delay, len(ids), ids)
-    return Request("release-batch", line, _BATCHES["release"], needs="release-batch")
+    return Request(_K_RELEASE_BATCH, line)
 
 
 def _cut(text: Bytes) -> bytes:
@@ -431,7 +498,7 @@ def fail(job: JobId, text: Bytes = b"") -> Request[Failed]:
     """Says that a job could not be done, and why."""
     data = _cut(text)
     line = b"fail %d %d\r\n%b\r\n" % (job_id(job), len(data), data)
-    return Request("fail", line, _FAILED, needs="fail")
+    return Request(_K_FAIL, line)
 
 
 def bury_with_reason(job: JobId, text: Bytes, pri: int = PRIORITY) -> Request[None]:
@@ -439,7 +506,7 @@ def bury_with_reason(job: JobId, text: Bytes, pri: int = PRIORITY) -> Request[No
     data = _cut(text)
     _checked(pri, 0, 0)
     line = b"bury-with-reason %d %d %d\r\n%b\r\n" % (job_id(job), pri, len(data), data)
-    return Request("bury-with-reason", line, _BURIED, needs="bury-with-reason")
+    return Request(_K_BURY_WITH_REASON, line)
 
 
 def list_jobs(tube: str, state: str, cursor: str = "0", limit: int = 100) -> Request[Page]:
@@ -449,13 +516,13 @@ def list_jobs(tube: str, state: str, cursor: str = "0", limit: int = 100) -> Req
     word = _matching(_VALUE, cursor, "cursor")
     _within(limit, 1, 1000, "a limit")
     line = b"list-jobs %b %b %b %d\r\n" % (tube_name(tube), state.encode(), word, limit)
-    return Request("list-jobs", line, _PAGE, True, "list-jobs")
+    return Request(_K_LIST_JOBS, line)
 
 
 def move_job(job: JobId, tube: str) -> Request[None]:
     """Moves a job to another tube."""
     line = b"move-job %d %b\r\n" % (job_id(job), tube_name(tube))
-    return Request("move-job", line, _MOVED, needs="move-job")
+    return Request(_K_MOVE_JOB, line)
 
 
 def clear_tube(tube: str, state: str = "all") -> Request[int]:
@@ -463,13 +530,13 @@ def clear_tube(tube: str, state: str = "all") -> Request[int]:
     if state not in ("ready", "delayed", "buried", "all"):
         raise InvalidArgument(f"{state!r} is no state that can be cleared")
     line = b"clear-tube %b %b\r\n" % (tube_name(tube), state.encode())
-    return Request("clear-tube", line, _CLEARED, needs="clear-tube")
+    return Request(_K_CLEAR_TUBE, line)
 
 
 def stats_job_extended(job: JobId) -> Request[JobDetails]:
     """All that is known of a job."""
     line = b"stats-job-extended %d\r\n" % job_id(job)
-    return Request("stats-job-extended", line, _DOCUMENT, True, "stats-job-extended")
+    return Request(_K_STATS_JOB_EXTENDED, line)
 
 
 def _values(values: Mapping[str, Union[str, int, float]]) -> bytes:
@@ -489,13 +556,13 @@ def _fits(line: bytes) -> bytes:
 def set_policy(tubes: str, values: Mapping[str, Union[str, int, float]]) -> Request[None]:
     """Sets the policy of a tube, or of all that match a pattern, as a whole."""
     line = b"set-policy %b%b" % (_matching(_PATTERN, tubes, "pattern of tubes"), _values(values))
-    return Request("set-policy", _fits(line) + b"\r\n", _POLICY_SET, True, "set-policy")
+    return Request(_K_SET_POLICY, _fits(line) + b"\r\n")
 
 
 def stats_policy(tube: str) -> Request[Stats]:
     """The policy of a tube, and what it has done."""
     line = b"stats-policy %b\r\n" % tube_name(tube)
-    return Request("stats-policy", line, _DOCUMENT, True, "stats-policy")
+    return Request(_K_STATS_POLICY, line)
 
 
 def schedule_set(
@@ -516,16 +583,16 @@ def schedule_set(
         _values(values or {}),
     )
     data = _fits(line) + b"\r\n" + body + b"\r\n"
-    return Request("schedule-set", data, _SCHEDULE_SET, True, "schedule-set")
+    return Request(_K_SCHEDULE_SET, data)
 
 
 def schedule_delete(name: str) -> Request[None]:
     """Removes a schedule."""
     line = b"schedule-delete %b\r\n" % tube_name(name)
-    return Request("schedule-delete", line, _DELETED, needs="schedule-delete")
+    return Request(_K_SCHEDULE_DELETE, line)
 
 
 def stats_schedule(name: str) -> Request[ScheduleStats]:
     """A schedule, and when it fires next."""
     line = b"stats-schedule %b\r\n" % tube_name(name)
-    return Request("stats-schedule", line, _DOCUMENT, True, "stats-schedule")
+    return Request(_K_STATS_SCHEDULE, line)

@@ -88,18 +88,47 @@ class Link:
 
     def send(self, data: bytes, deadline: float) -> None:
         """Sends all of it."""
-        sent = 0
         try:
-            sent = self._socket.send(data)
-            while sent < len(data):
-                self._limit(deadline)
-                sent += self._socket.send(memoryview(data)[sent:])
+            self._rest(data, self._socket.send(data), deadline)
         except BsdError:
             raise
         except (socket.timeout, BlockingIOError):
             raise Timeout("the server does not read what it is sent") from None
         except (OSError, ValueError) as error:
             raise ConnectionLost(f"the connection is lost: {error}", sent=True) from error
+
+    def ask(self, request: Request[Any], deadline: float) -> Any:
+        """Sends one request, and returns its result: `send` and `result` for the most usual case,
+        where the socket takes all of it at once and the answer comes in one piece."""
+        quick = request.kind.quick
+        if quick is None or not self._by_kernel or self._kernel_time > self._timeout:
+            self.send(request.data, deadline)
+            return self.result(request, deadline)
+        try:
+            sent = self._socket.send(request.data)
+            if sent == len(request.data):
+                data = self._socket.recv(CHUNK)
+                result = quick(data)
+                # Bytes that came before it was sent are no answer to it.
+                if result is not INCOMPLETE and not self._reader.buffered:
+                    return result
+                if not data:
+                    raise ConnectionLost("the server has closed the connection", sent=True)
+                self._reader.feed(data)
+            else:
+                self._rest(request.data, sent, deadline)
+        except BsdError:
+            raise
+        except BlockingIOError:
+            raise Timeout(f"{request.word}: no answer in time") from None
+        except (OSError, ValueError) as error:
+            raise ConnectionLost(f"the connection is lost: {error}", sent=True) from error
+        return self.result(request, deadline)
+
+    def _rest(self, data: bytes, sent: int, deadline: float) -> None:
+        while sent < len(data):
+            self._limit(deadline)
+            sent += self._socket.send(memoryview(data)[sent:])
 
     def result(self, request: Request[Any], deadline: Optional[float]) -> Any:
         """The result of the next request that was sent."""

@@ -45,7 +45,11 @@ class Methods:
     # Producers.
 
     def put(
-        self, body: Bytes, pri: int = PRIORITY, delay: int = DELAY, ttr: int = TTR
+        self,
+        body: Bytes,
+        pri: int = PRIORITY,
+        delay: int = DELAY,
+        ttr: int = TTR,
     ) -> int:
         """Puts a job into the used tube; returns its id."""
         return self._call(commands.put(body, pri, delay, ttr))
@@ -260,7 +264,8 @@ class Methods:
         tube: str,
         values: Optional[Mapping[str, Union[str, int]]] = None,
     ) -> None:
-        """Sets a schedule as a whole; `values` are `tz`, `pri`, `ttr`, `key`, `missed`, `paused`."""
+        """Sets a schedule as a whole. `values` are `tz`, `pri`, `ttr`, `key`, `missed`, and
+        `paused`."""
         return self._call(commands.schedule_set(name, body, cron, tube, values))
 
     def schedule_delete(self, name: str) -> None:

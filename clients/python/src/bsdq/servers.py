@@ -1,5 +1,5 @@
-"""Several servers that know nothing of each other, each alone or a cluster, which hold tubes between
-them.
+"""Several servers that know nothing of each other, each alone or a cluster, which hold tubes
+between them.
 
 A tube is on one server: the one with the highest score, which is the first 8 bytes, big-endian, of
 the SHA-256 of the server's name, a byte 0, and the tube's name; of two with the same score, the one
@@ -12,7 +12,18 @@ import asyncio
 import hashlib
 import threading
 from types import TracebackType
-from typing import Any, Coroutine, Dict, Iterable, List, Mapping, NamedTuple, Optional, Type, TypeVar
+from typing import (
+    Any,
+    Coroutine,
+    Dict,
+    Iterable,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Type,
+    TypeVar,
+)
 
 from .address import Addresses, Backoff
 from .aio import AsyncClient

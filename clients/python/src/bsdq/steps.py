@@ -1,5 +1,5 @@
-"""Calls that take more than one request: puts that are pipelined, and what stands in for an extended
-command where the server does not have it. Both clients run them.
+"""Calls that take more than one request: puts that are pipelined, and what stands in for an
+extended command where the server does not have it. Both clients run them.
 
 A call is a generator: it yields requests that are sent together, and gets their results, refusals
 among them. Only before its first requests may a new connection be made: what follows relies on the

@@ -1,8 +1,9 @@
 """The protocol without sockets and clocks: a request knows its bytes and its replies, and a
 `ReplyReader` makes results of the bytes that arrive, in whatever pieces.
 
-A reply is a line. Behind some lines follows a body, behind `RESERVED_BATCH` jobs. Memory is bounded:
-a line by `LINE_MAX`, a body by what the reader was told, and nothing is reserved before it arrives.
+A reply is a line. Behind some lines follows a body, behind `RESERVED_BATCH` jobs. Memory is
+bounded: a line by `LINE_MAX`, a body by what the reader was told, and nothing is reserved before it
+arrives.
 """
 
 from __future__ import annotations
@@ -31,6 +32,11 @@ Convert = Callable[[List[bytes], Any], Any]
 Replies = Dict[bytes, Tuple[int, Convert]]
 
 
+#: The result, if these bytes are the whole of the usual reply and nothing else; otherwise
+#: `INCOMPLETE`, and a `ReplyReader` judges them. It is for commands that are sent often.
+Quick = Callable[[bytes], Any]
+
+
 class _Incomplete:
     """More bytes are needed."""
 
@@ -38,33 +44,62 @@ class _Incomplete:
 INCOMPLETE = _Incomplete()
 
 
-class Request(Generic[T]):
-    """A command, as bytes, with what is known of it. `T` is its result."""
+class Kind:
+    """What all requests of one command have in common."""
 
-    __slots__ = ("word", "data", "replies", "repeats", "needs", "waits", "tube")
+    __slots__ = ("word", "replies", "repeats", "needs", "quick")
 
     def __init__(
         self,
         word: str,
-        data: bytes,
         replies: Replies,
         repeats: bool = False,
         needs: Optional[str] = None,
-        waits: Optional[float] = 0.0,
-        tube: Optional[str] = None,
+        quick: Optional[Quick] = None,
     ) -> None:
         #: The command's word.
         self.word = word
-        self.data = data
         self.replies = replies
         #: Whether it may be sent once more if the connection was lost before its reply.
         self.repeats = repeats
         #: The word that `capabilities` must have.
         self.needs = needs
+        self.quick = quick
+
+
+class Request(Generic[T]):
+    """A command, as bytes, with what is known of it. `T` is its result."""
+
+    __slots__ = ("kind", "data", "waits", "tube")
+
+    def __init__(
+        self,
+        kind: Kind,
+        data: bytes,
+        waits: Optional[float] = 0,
+        tube: Optional[str] = None,
+    ) -> None:
+        self.kind = kind
+        self.data = data
         #: Seconds that the server may wait by itself; None: without end.
         self.waits = waits
         #: The tube of `use`, `watch` and `ignore`.
         self.tube = tube
+
+    @property
+    def word(self) -> str:
+        """The command's word."""
+        return self.kind.word
+
+    @property
+    def repeats(self) -> bool:
+        """Whether it may be sent once more."""
+        return self.kind.repeats
+
+    @property
+    def needs(self) -> Optional[str]:
+        """The word that `capabilities` must have."""
+        return self.kind.needs
 
 
 def number(word: bytes) -> int:
@@ -75,6 +110,42 @@ def number(word: bytes) -> int:
     if value > NUMBER_MAX:
         raise ValueError("a number has 64 bits")
     return value
+
+
+def exactly(reply: bytes) -> Quick:
+    """A reply without words behind the first one."""
+    return lambda data: None if data == reply else INCOMPLETE
+
+
+def with_number(start: bytes) -> Quick:
+    """A reply with a number."""
+    size = len(start)
+
+    def quick(data: bytes) -> Any:
+        digits = data[size:-2]
+        if digits.isdigit() and len(digits) < 20 and data == start + digits + b"\r\n":
+            return int(digits)
+        return INCOMPLETE
+
+    return quick
+
+
+def with_job(word: bytes) -> Quick:
+    """A reply with a job."""
+
+    def quick(data: bytes) -> Any:
+        line, _, rest = data.partition(b"\r\n")
+        words = line.split(b" ")
+        if len(words) != 3 or words[0] != word or rest[-2:] != b"\r\n":
+            return INCOMPLETE
+        _, ident, size = words
+        if not (ident.isdigit() and size.isdigit()) or len(ident) > 19 or len(size) > 19:
+            return INCOMPLETE
+        if int(size) != len(rest) - 2:
+            return INCOMPLETE
+        return Job(int(ident), rest[:-2])
+
+    return quick
 
 
 class ReplyReader:
@@ -137,7 +208,7 @@ class ReplyReader:
     def _begin(self, line: bytes, request: Request[Any]) -> Any:
         args = line.split(b" ")
         word = args[0]
-        reply = request.replies.get(word)
+        reply = request.kind.replies.get(word)
         if reply is None:
             refusal = REFUSALS.get(word)
             if refusal is None or len(args) > 1:

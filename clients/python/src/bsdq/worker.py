@@ -191,9 +191,7 @@ class Worker:
             finally:
                 stop.cancel()
 
-    async def _next(
-        self, servers: AsyncServerSet, stop: "asyncio.Future[Any]"
-    ) -> List["_Kept"]:
+    async def _next(self, servers: AsyncServerSet, stop: "asyncio.Future[Any]") -> List["_Kept"]:
         """The next jobs, each touched from now on; none if the worker stops."""
         reserve = asyncio.ensure_future(servers.reserve())
         await asyncio.wait([reserve, stop], return_when=asyncio.FIRST_COMPLETED)
