@@ -8,7 +8,7 @@
 //! |---|---|---|
 //! | `BSD_REQUIRE_PEERS` | `1`: a peer that is missing fails its tests instead of skipping them | unset |
 //! | `BSD_SERVER_UNDER_TEST` | the server binary to test in place of the one just built | unset |
-//! | `BSD_VENV` | a Python virtual environment that has greenstalk, prometheus_client and pystalk | `target/venv` |
+//! | `BSD_VENV` | a Python virtual environment that has greenstalk, mypy, prometheus_client, pystalk and setuptools | `target/venv` |
 //! | `BSD_NODE_MODULES` | a folder of npm packages that has jackd, playwright-core and @axe-core/playwright | `target/node/node_modules` |
 //! | `BSD_SCREENSHOT` | a file that a screenshot of the console is written to | unset |
 //! | `BSD_DIFF_COMMANDS`, `BSD_DIFF_SEED` | random commands compared with beanstalkd; their seed | 10,000; new each run |
@@ -38,6 +38,7 @@ mod archive_trouble;
 mod auth;
 mod backup;
 mod bounds;
+mod client_python;
 mod clients;
 mod cluster;
 mod cluster_admin;

@@ -24,7 +24,12 @@ const UNWRAPPED: [&str; 5] = [
 /// Every page, by its path from the root of the repository.
 fn pages() -> Vec<PathBuf> {
     let mut pages = Vec::new();
-    for (dir, is_deep) in [("", false), ("docs", true), ("fuzz", false)] {
+    for (dir, is_deep) in [
+        ("", false),
+        ("clients", true),
+        ("docs", true),
+        ("fuzz", false),
+    ] {
         collect(Path::new(dir), is_deep, &mut pages);
     }
     assert!(pages.contains(&PathBuf::from("README.md")), "{pages:?}");

@@ -30,8 +30,9 @@ const WORDS: [(&str, &str); 16] = [
 ];
 
 /// Where the words are looked for.
-const PLACES: [&str; 12] = [
+const PLACES: [&str; 13] = [
     "benches",
+    "clients",
     "contrib",
     "crates",
     "docs",
@@ -66,7 +67,7 @@ fn texts(dir: &Path, found: &mut Vec<PathBuf>) {
         let path = entry.unwrap().path();
         let is_text = path.extension().is_some_and(|extension| {
             [
-                "css", "html", "js", "md", "rs", "service", "sh", "toml", "yml",
+                "css", "html", "js", "md", "py", "rs", "service", "sh", "toml", "yml",
             ]
             .iter()
             .any(|it| extension == *it)
