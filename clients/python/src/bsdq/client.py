@@ -59,7 +59,7 @@ class Client(Methods):
         self._at = 0
         self._used_at = 0.0
         self._is_closed = False
-        self._lock = threading.RLock()
+        self._lock = threading.Lock()
         #: Guards the two below, which `abort` uses from another thread.
         self._waits = threading.Lock()
         self._is_waiting = False
@@ -183,17 +183,17 @@ class Client(Methods):
                     return self._one(call)
                 # The same as `_one`, for the most usual case, and in as few steps as may be.
                 self._used_at = now
+                result: Any
                 try:
                     result = link.ask(call, now + self._settings.timeout)
                 except BaseException as error:
                     return self._asked(call, error)
-                if result is None:
-                    return cast(T, result)
-                if call.tube is not None:
-                    self._session.note(call, result)
-                if isinstance(result, Refused):
-                    raise result
-                return cast(T, result)
+                if result is not None:
+                    if call.tube is not None:
+                        self._session.note(call, result)
+                    if isinstance(result, Refused):
+                        raise result
+                return result  # type: ignore[no-any-return]
             self._connected()
             if call.plain is not None and self._session.has(call.plain.word):
                 return self._one(call.plain)
@@ -208,7 +208,7 @@ class Client(Methods):
         return self._one(request)
 
     def _one(self, request: Request[T]) -> T:
-        (result,) = self._exchange([request])
+        (result,) = self._sent([request])
         if isinstance(result, Refused):
             raise result
         return cast(T, result)
@@ -219,34 +219,38 @@ class Client(Methods):
             requests = next(run)
             may_connect = True
             while True:
-                results = self._exchange(requests, may_connect)
+                results = self._sent(requests, may_connect)
                 may_connect = False
                 requests = run.send(results)
         except StopIteration as stop:
             return cast(T, stop.value)
 
-    def _exchange(self, requests: Sequence[Request[Any]], may_connect: bool = True) -> List[Any]:
+    def _exchange(self, requests: Sequence[Request[Any]]) -> List[Any]:
         with self._lock:
-            backoff = Backoff()
-            give_up_at = time.monotonic() + self._settings.retry_for
-            results: List[Any] = []
-            while True:
-                try:
-                    if not may_connect and self._link is None:
-                        raise ConnectionLost("the connection is lost")
-                    link = self._connected() if may_connect else cast(Link, self._link)
-                    for request in requests:
-                        self._session.check(request)
-                    for window in windows(requests[len(results) :]):
-                        self._window(link, window, results)
-                    return results
-                except ConnectionLost as error:
-                    error.results = results
-                    rest = requests[len(results) :]
-                    can = may_connect and self._settings.retry_for > 0 and not self._is_closed
-                    if not can or not may_go_on(error, len(results), rest):
-                        raise
-                    self._pause(backoff, give_up_at, error)
+            return self._sent(requests)
+
+    def _sent(self, requests: Sequence[Request[Any]], may_connect: bool = True) -> List[Any]:
+        """The results of requests, over as many connections as it takes and as are safe."""
+        backoff = Backoff()
+        give_up_at = time.monotonic() + self._settings.retry_for
+        results: List[Any] = []
+        while True:
+            try:
+                if not may_connect and self._link is None:
+                    raise ConnectionLost("the connection is lost")
+                link = self._connected() if may_connect else cast(Link, self._link)
+                for request in requests:
+                    self._session.check(request)
+                for window in windows(requests[len(results) :]):
+                    self._window(link, window, results)
+                return results
+            except ConnectionLost as error:
+                error.results = results
+                rest = requests[len(results) :]
+                can = may_connect and self._settings.retry_for > 0 and not self._is_closed
+                if not can or not may_go_on(error, len(results), rest):
+                    raise
+                self._pause(backoff, give_up_at, error)
 
     def _window(self, link: Link, window: Sequence[Request[Any]], results: List[Any]) -> None:
         timeout = self._settings.timeout
