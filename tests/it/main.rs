@@ -15,6 +15,7 @@
 //! | `BSD_KILL_ROUNDS`, `BSD_KILL_SEED` | rounds of load and `kill -9`; their seed | 10; new each run |
 //! | `BSD_CLUSTER_FAULTS`, `BSD_CLUSTER_FULL_DISKS`, `BSD_CLUSTER_SEED` | faults of members of a cluster under load; full disks, in each of three ways; the seed | 8; 2; new each run |
 //! | `BSD_LIBRARY_CRASHES`, `BSD_POOL_KILLS` | power cuts on a simulated disk under threads of the library; kills of a pool of workers | 40; 5 |
+//! | `BSDQ_CASES`, `BSDQ_SEED` | replies of a hostile server that the client for Python is given; their seed | 6,000; new each run |
 //! | `BSD_FLEET_SECONDS`, `BSD_FLEET_SEED` | how long a fleet of workers is killed at random; its seed | 5; new each run |
 //! | `BSD_SOAK_SECONDS`, `BSD_SOAK_SEED` | how long good and hostile clients, full disks and kills go on together; its seed | 10; new each run |
 //! | `BSD_BAD_STORE_SECONDS`, `BSD_BAD_STORE_SEED` | how long an archive is not well, again and again; its seed | 10; new each run |

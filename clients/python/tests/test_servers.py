@@ -95,6 +95,8 @@ class SetTest(unittest.TestCase):
             servers_set.delete(servers_set.reserve(5))
         with self.assertRaises(bsdq.TimedOut):
             servers_set.reserve(0)
+        servers_set.put(tubes["b"], b"x", delay=1)
+        self.assertEqual(servers_set.reserve(2).server, "b")
 
     def test_a_server_that_is_away_holds_up_no_other(self) -> None:
         servers = self.two()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
 import threading
 from types import TracebackType
 from typing import (
@@ -87,13 +88,13 @@ class _Server:
             try:
                 await self._watch(tubes)
                 can_abort = "abort" in await self.worker.capabilities()
-                timeout = max(0, min(LONG if can_abort else SLICE, int(left)))
+                timeout = max(0, min(LONG if can_abort else SLICE, math.ceil(left)))
                 job = await self.worker.reserve(timeout)
                 self._backoff = Backoff()
                 return job
             except TimedOut:
                 self._backoff = Backoff()
-                if end - loop.time() < 1:
+                if loop.time() >= end:
                     raise
             except AWAY as error:
                 delay = self._backoff.delay()
