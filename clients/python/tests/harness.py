@@ -119,7 +119,7 @@ class Server:
 
     def _serves(self) -> bool:
         words = [self.program, "-p", str(self.port)]
-        words += ["-l", f"tls:127.0.0.1" if self.tls else "127.0.0.1"]
+        words += ["-l", "tls:127.0.0.1" if self.tls else "127.0.0.1"]
         if self.is_bsd:
             if "--http" not in self.args:
                 words += ["--http", "off"]
@@ -209,51 +209,18 @@ def certificates() -> Sequence[str]:
 
 
 def _make(folder: str) -> None:
-    curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+    curve = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes"
+    # Python 3.13 and later ask for both: what the authority may do, and whose the other one is.
+    usage = "-addext keyUsage=critical,keyCertSign,cRLSign"
+    extensions = "subjectAltName=IP:127.0.0.1\nauthorityKeyIdentifier=keyid\n"
+    Path(folder, "extensions").write_text(extensions)
     for words in (
-        [
-            "req",
-            "-x509",
-            *curve,
-            "-days",
-            "2",
-            "-subj",
-            "/CN=authority",
-            "-keyout",
-            "ca.key",
-            "-out",
-            "ca.pem",
-        ],
-        [
-            "req",
-            *curve,
-            "-subj",
-            "/CN=localhost",
-            "-addext",
-            "subjectAltName=IP:127.0.0.1",
-            "-keyout",
-            "localhost.key",
-            "-out",
-            "localhost.csr",
-        ],
-        [
-            "x509",
-            "-req",
-            "-in",
-            "localhost.csr",
-            "-CA",
-            "ca.pem",
-            "-CAkey",
-            "ca.key",
-            "-copy_extensions",
-            "copy",
-            "-days",
-            "2",
-            "-out",
-            "localhost.pem",
-        ],
+        f"req -x509 {curve} {usage} -days 2 -subj /CN=authority -keyout ca.key -out ca.pem",
+        f"req {curve} -subj /CN=localhost -keyout localhost.key -out localhost.csr",
+        "x509 -req -in localhost.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 "
+        "-extfile extensions -out localhost.pem",
     ):
-        done = subprocess.run(["openssl", *words], cwd=folder, capture_output=True)
+        done = subprocess.run(["openssl", *words.split()], cwd=folder, capture_output=True)
         assert done.returncode == 0, done.stderr.decode()
 
 
