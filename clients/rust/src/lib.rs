@@ -60,12 +60,18 @@
 mod document;
 mod error;
 mod job;
+mod policy;
 mod reply;
+mod schedule;
+mod stats;
 pub use error::{Error, ErrorKind, Result};
 pub use job::{
     BATCH_IDS_MAX, Clear, Conflict, Failed, Inserted, Job, JobId, PRIORITY_DEFAULT, Page, Put,
     State, TEXT_MAX, TTR_DEFAULT, Unique,
 };
+pub use policy::{DeadLetter, Policy};
+pub use schedule::{Missed, Schedule};
+pub use stats::{ExtendedJobStats, JobStats, PolicyStats, ScheduleStats, ServerStats, TubeStats};
 /// The protocol alone: replies, and how they are found in bytes.
 pub mod wire {
     pub use crate::reply::{BATCH_MAX, BatchJob, LINE_MAX, Parser, Reply, Word};
