@@ -57,11 +57,13 @@
 //!   with a time: both clients, and the tests, drive them.
 //! * No bytes from a server make it panic, or hold more memory than [`Config::body_max`] allows.
 
+mod calls;
 mod document;
 mod error;
 mod job;
 mod policy;
 mod reply;
+mod request;
 mod schedule;
 mod stats;
 pub use error::{Error, ErrorKind, Result};
@@ -75,4 +77,33 @@ pub use stats::{ExtendedJobStats, JobStats, PolicyStats, ScheduleStats, ServerSt
 /// The protocol alone: replies, and how they are found in bytes.
 pub mod wire {
     pub use crate::reply::{BATCH_MAX, BatchJob, LINE_MAX, Parser, Reply, Word};
+}
+
+/// A check of the fuzz target `replies`: whatever comes from a server, and however it is cut into pieces,
+/// the replies are the same.
+///
+/// # Panics
+/// If they are not.
+#[doc(hidden)]
+pub fn any_replies(bytes: &[u8]) {
+    let in_pieces = |size: usize| {
+        let mut parser = wire::Parser::new(4096);
+        let mut replies = Vec::new();
+        for piece in bytes.chunks(size.max(1)) {
+            parser.push(piece);
+            loop {
+                match parser.next_reply() {
+                    Ok(Some(reply)) => replies.push(reply),
+                    Ok(None) => break,
+                    Err(_) => return (replies, true),
+                }
+            }
+        }
+        (replies, false)
+    };
+    let whole = in_pieces(bytes.len());
+    for size in [1, 2, 7, 64] {
+        assert_eq!(in_pieces(size), whole, "in pieces of {size}");
+    }
+    whole.0.iter().for_each(calls::any_document);
 }
