@@ -58,14 +58,19 @@
 //! * No bytes from a server make it panic, or hold more memory than [`Config::body_max`] allows.
 
 mod calls;
+mod config;
 mod document;
 mod error;
 mod job;
+mod link;
 mod policy;
 mod reply;
 mod request;
 mod schedule;
 mod stats;
+#[cfg(feature = "tls")]
+mod tls;
+pub use config::Config;
 pub use error::{Error, ErrorKind, Result};
 pub use job::{
     BATCH_IDS_MAX, Clear, Conflict, Failed, Inserted, Job, JobId, PRIORITY_DEFAULT, Page, Put,
@@ -74,6 +79,9 @@ pub use job::{
 pub use policy::{DeadLetter, Policy};
 pub use schedule::{Missed, Schedule};
 pub use stats::{ExtendedJobStats, JobStats, PolicyStats, ScheduleStats, ServerStats, TubeStats};
+#[cfg(feature = "tls")]
+pub use tls::Tls;
+
 /// The protocol alone: replies, and how they are found in bytes.
 pub mod wire {
     pub use crate::reply::{BATCH_MAX, BatchJob, LINE_MAX, Parser, Reply, Word};
