@@ -57,12 +57,14 @@
 //!   with a time: both clients, and the tests, drive them.
 //! * No bytes from a server make it panic, or hold more memory than [`Config::body_max`] allows.
 
+mod blocking;
 mod calls;
 mod config;
 mod document;
 mod error;
 mod job;
 mod link;
+mod methods;
 mod policy;
 mod reply;
 mod request;
@@ -70,6 +72,7 @@ mod schedule;
 mod stats;
 #[cfg(feature = "tls")]
 mod tls;
+pub use blocking::{Client, Pool, Pooled};
 pub use config::Config;
 pub use error::{Error, ErrorKind, Result};
 pub use job::{
