@@ -57,6 +57,8 @@
 //!   with a time: both clients, and the tests, drive them.
 //! * No bytes from a server make it panic, or hold more memory than [`Config::body_max`] allows.
 
+#[cfg(feature = "tokio")]
+mod asynchronous;
 mod blocking;
 mod calls;
 mod config;
@@ -72,6 +74,8 @@ mod schedule;
 mod stats;
 #[cfg(feature = "tls")]
 mod tls;
+#[cfg(feature = "tokio")]
+pub use asynchronous::{AsyncClient, AsyncPool, AsyncPooled};
 pub use blocking::{Client, Pool, Pooled};
 pub use config::Config;
 pub use error::{Error, ErrorKind, Result};
