@@ -71,6 +71,7 @@ mod policy;
 mod reply;
 mod request;
 mod schedule;
+mod servers;
 mod stats;
 #[cfg(feature = "tls")]
 mod tls;
@@ -85,6 +86,7 @@ pub use job::{
 };
 pub use policy::{DeadLetter, Policy};
 pub use schedule::{Missed, Schedule};
+pub use servers::{ServerJob, Servers, ServersClient, score};
 pub use stats::{ExtendedJobStats, JobStats, PolicyStats, ScheduleStats, ServerStats, TubeStats};
 #[cfg(feature = "tls")]
 pub use tls::Tls;
