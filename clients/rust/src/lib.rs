@@ -75,6 +75,9 @@ mod servers;
 mod stats;
 #[cfg(feature = "tls")]
 mod tls;
+#[cfg(feature = "worker")]
+pub mod worker;
+
 #[cfg(feature = "tokio")]
 pub use asynchronous::{AsyncClient, AsyncPool, AsyncPooled};
 pub use blocking::{Client, Pool, Pooled};

@@ -1,0 +1,90 @@
+//! What a worker tells about itself.
+
+use std::time::Duration;
+
+use crate::error::Error;
+use crate::job::{Failed, JobId};
+
+/// A job, to those who count.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobInfo {
+    /// Its id.
+    pub id: JobId,
+    /// Its tube, if it is known.
+    pub tube: Option<String>,
+    /// Bytes of its body.
+    pub size: usize,
+}
+
+/// How the work on a job ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// It was done, and the job is deleted.
+    Done,
+    /// It failed, and this became of the job.
+    Failed(Failed),
+    /// It failed, and the job was released with the delay that the handler gave.
+    Released,
+    /// The handler said that it is no use to try again, or the body could not be read; it is buried.
+    Buried,
+    /// The job was not reserved any more when the handler ended, or the queue could not be told. It is
+    /// or will be delivered again, unless it was deleted.
+    Lost,
+    /// The worker stopped before the handler had ended.
+    Abandoned,
+}
+
+/// Is told what a worker does, for counters and timers. Each method does nothing unless it is written.
+/// The methods are called on the threads of the worker, and should return soon.
+pub trait Metrics: Send + Sync + 'static {
+    /// The work on a job begins.
+    fn started(&self, job: &JobInfo) {
+        let _ = job;
+    }
+
+    /// The work on a job has ended, after this time.
+    fn finished(&self, job: &JobInfo, outcome: &Outcome, took: Duration) {
+        let _ = (job, outcome, took);
+    }
+
+    /// The time to run of a job was restarted.
+    fn touched(&self, job: &JobInfo) {
+        let _ = job;
+    }
+
+    /// A job was given back before its work had begun, because the worker stops.
+    fn released(&self, job: &JobInfo) {
+        let _ = job;
+    }
+
+    /// The queue is away, or has refused something. The worker goes on.
+    fn trouble(&self, error: &Error) {
+        let _ = error;
+    }
+}
+
+/// No metrics.
+impl Metrics for () {}
+
+impl<M: Metrics + ?Sized> Metrics for std::sync::Arc<M> {
+    fn started(&self, job: &JobInfo) {
+        (**self).started(job);
+    }
+
+    fn finished(&self, job: &JobInfo, outcome: &Outcome, took: Duration) {
+        (**self).finished(job, outcome, took);
+    }
+
+    fn touched(&self, job: &JobInfo) {
+        (**self).touched(job);
+    }
+
+    fn released(&self, job: &JobInfo) {
+        (**self).released(job);
+    }
+
+    fn trouble(&self, error: &Error) {
+        (**self).trouble(error);
+    }
+}
