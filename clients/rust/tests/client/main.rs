@@ -10,6 +10,8 @@
 
 mod any_bytes;
 mod calls;
+mod cluster;
 mod harness;
 mod reconnect;
 mod secure;
+mod servers;
