@@ -15,3 +15,4 @@ mod harness;
 mod reconnect;
 mod secure;
 mod servers;
+mod worker;
