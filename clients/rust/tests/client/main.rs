@@ -17,6 +17,7 @@ mod kit_calls;
 mod kit_embedded;
 mod kit_match;
 mod kit_wire;
+mod readme;
 mod reconnect;
 mod secure;
 mod servers;
