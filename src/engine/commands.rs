@@ -546,6 +546,9 @@ impl Turn<'_> {
         if let Some(refusal) = self.refuses_put(op, tube, body_size) {
             return self.reply(refusal);
         }
+        if self.policy_refuses(tube, body_size, None) {
+            return self.reply(Reply::OutOfMemory);
+        }
         let engine = &mut *self.engine;
         let used = engine.queue.used_tube(self.client).clone();
         let tube = tube.unwrap_or(&used);
@@ -574,7 +577,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Why a job of this size is not put, into this tube or the one that the client uses.
+    /// Why the server takes no job of this size, for this tube or the one that the client uses.
     #[inline(always)]
     pub(super) fn refuses_put(
         &mut self,
@@ -597,15 +600,29 @@ impl Turn<'_> {
         if tube.is_some_and(|tube| !engine.has_room_for_tube(tube, self.now)) {
             return Some(Reply::OutOfMemory);
         }
-        if engine.queue.has_policies() {
-            let used = engine.queue.used_tube(self.client).clone();
-            let tube = tube.unwrap_or(&used);
-            if engine.queue.is_full(tube, body_size as u64) {
-                engine.queue.note_put_refused(tube);
-                return Some(Reply::OutOfMemory);
-            }
-        }
         None
+    }
+
+    /// Whether the policy of a tube, or of the one that the client uses, refuses a job of this size, in the
+    /// place of another one if that is said. Counts what is refused.
+    #[inline(always)]
+    pub(super) fn policy_refuses(
+        &mut self,
+        tube: Option<&str>,
+        body_size: usize,
+        replaced: Option<JobId>,
+    ) -> bool {
+        let queue = &mut self.engine.queue;
+        if !queue.has_policies() {
+            return false;
+        }
+        let used = queue.used_tube(self.client).clone();
+        let tube = tube.unwrap_or(&used);
+        let is_full = queue.is_full(tube, body_size as u64, replaced);
+        if is_full {
+            queue.note_put_refused(tube);
+        }
+        is_full
     }
 
     /// One job, or at most this many in a batch.

@@ -43,6 +43,10 @@ impl Turn<'_> {
                 return self.reply(Reply::Exists(holder));
             }
         };
+        if self.policy_refuses(Some(tube), body_size, replaced) {
+            return self.reply(Reply::OutOfMemory);
+        }
+        let engine = &mut *self.engine;
         let Some(id) = engine.take_id() else {
             return self.reply(Reply::OutOfMemory);
         };

@@ -663,7 +663,7 @@ impl Engine {
         self.is_archive_late(now)
             || self.memory_max.is_some() && !self.has_memory_for(size, now)
             || !self.has_room_for_tube(tube, now)
-            || self.queue.has_policies() && self.queue.is_full(tube, size)
+            || self.queue.has_policies() && self.queue.is_full(tube, size, None)
     }
 
     /// Log and apply a put, its attributes and how far its schedule has come, in one frame.

@@ -176,9 +176,10 @@ impl Queue {
             .saturating_sub(before)
     }
 
-    /// Whether a policy has no room for another job of this size in a tube.
+    /// Whether a policy has no room in a tube for another job of this size, in the place of one of its jobs
+    /// if that is said.
     #[must_use]
-    pub fn is_full(&self, tube: &str, body_size: u64) -> bool {
+    pub fn is_full(&self, tube: &str, body_size: u64, replaced: Option<JobId>) -> bool {
         let found = self.tubes.find(tube).map(|tube| &self.tubes[tube]);
         let policy = match found {
             Some(tube) => tube.policed.as_ref().map(|policed| &policed.policy),
@@ -186,10 +187,12 @@ impl Queue {
         };
         let Some(policy) = policy else { return false };
         let (jobs, bytes) = found.map_or((0, 0), |tube| (tube.counts.total(), tube.body_bytes));
-        policy.max_jobs.is_some_and(|most| jobs >= most)
-            || policy
-                .max_bytes
-                .is_some_and(|most| bytes + body_size > most)
+        let freed = replaced.and_then(|id| self.job(id));
+        let (jobs, bytes) = freed.map_or((jobs, bytes), |job| {
+            (jobs - 1, bytes - u64::from(job.body_size))
+        });
+        let is_over = |most: u64| bytes.saturating_add(body_size) > most;
+        policy.max_jobs.is_some_and(|most| jobs >= most) || policy.max_bytes.is_some_and(is_over)
     }
 
     /// Jobs of a tube.

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use super::*;
 use crate::engine::{JobAction, Options};
-use crate::protocol::{Command, Request, Shown, encode, encode_body_begin};
+use crate::pattern::Pattern;
+use crate::protocol::{Command, Request, SetPolicy, Shown, encode, encode_body_begin};
 use crate::random::Random;
 use crate::storage::disk::sim::Crash;
 use crate::storage::{Body, SimFs};
@@ -176,6 +177,28 @@ fn a_put_replaces_the_job_that_has_its_key_unless_that_is_reserved() {
     assert_eq!(run(&mut engine, client, replace("a")), "INSERTED 3\r\n");
     assert_eq!(ids(&engine), [3]);
     engine.queue().assert_claims();
+}
+
+#[test]
+fn a_full_tube_says_that_a_key_is_taken_and_lets_a_job_be_replaced() {
+    let mut engine = in_memory();
+    let client = engine.connect();
+    let set = |limits: &str| {
+        let tubes = Pattern::parse("default").unwrap();
+        let policy = limits.parse().unwrap();
+        Command::SetPolicy(Box::new(SetPolicy { tubes, policy }))
+    };
+    let sized = |size| put("a", Unique::Exists, Conflict::Replace, size);
+    let full = "OUT_OF_MEMORY\r\n";
+    run(&mut engine, client, set("max-jobs=1 max-bytes=15"));
+    assert_eq!(run(&mut engine, client, keep("a")), "INSERTED 1\r\n");
+    assert_eq!(run(&mut engine, client, keep("a")), "EXISTS 1\r\n");
+    assert_eq!(run(&mut engine, client, keep("b")), full);
+    assert_eq!(run(&mut engine, client, sized(15)), "INSERTED 2\r\n");
+    assert_eq!(run(&mut engine, client, sized(16)), full);
+    run(&mut engine, client, set("max-jobs=0"));
+    assert_eq!(run(&mut engine, client, replace("a")), full);
+    assert_eq!(ids(&engine), [2]);
 }
 
 #[test]
