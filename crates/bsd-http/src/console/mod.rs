@@ -9,6 +9,7 @@
 //! | `subject` | which page is open, as an address says it? |
 //! | `stream` | how does a browser hear of what changes? |
 //! | `history` | how was it before? |
+//! | `notation` | what is in bytes that PHP or MessagePack wrote? |
 //! | `chart` | what does a line of numbers look like? |
 //! | `words` | how are numbers said? |
 //! | `assets` | style, script, icon |
@@ -38,6 +39,7 @@ mod job;
 mod layout;
 mod live;
 mod login;
+mod notation;
 mod overview;
 mod past;
 mod policy;
