@@ -116,6 +116,8 @@ pub(super) enum Page {
     AskDeleteSchedule,
     Job,
     Past,
+    /// The body of a job, as a file.
+    Body,
     Delete,
     Durability,
     Cluster,

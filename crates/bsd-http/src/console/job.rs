@@ -1,26 +1,26 @@
-//! `/jobs/ID`: one job, and what is in it. A body is text, whatever is in it: JSON is set in lines,
-//! what is no text is shown byte by byte.
+//! `/jobs/ID`: one job, and what is in it. Of a large body the beginning is shown; all of it is a
+//! file to keep.
 
-use std::fmt::Write;
 use std::sync::Arc;
 
 use hyper::StatusCode;
+use hyper::header::{CONTENT_DISPOSITION, HeaderValue};
 use maud::{Markup, html};
 use serde_json::Value;
 
 use super::layout::{Frame, Place, facts};
 use super::viewer::Viewer;
-use super::{Asked, past, words};
+use super::{Asked, body, past, words};
 use crate::State;
-use crate::answer::{Answer, Problem};
+use crate::answer::{Answer, Content, Problem, page as answer_of};
 use crate::api;
 use crate::api::look::{self, BODY_SIZE_MAX};
 use bsd::door::{Answer as Reply, JobError, Slice, Step, Work};
 use bsd::protocol::Command;
 use bsd::types::JobId;
 
-/// Bytes of a body that is no text which are shown.
-const HEX_MAX: usize = 4 << 10;
+/// A larger body is not read for a page, or sent as a file: the loop reads it as a whole.
+const BODY_READ_MAX: u32 = 1 << 20;
 /// Bytes of a body that a preview shows.
 const PREVIEW_MAX: usize = 400;
 
@@ -28,7 +28,7 @@ const PREVIEW_MAX: usize = 400;
 pub(super) struct Found {
     /// As the API has it, without the body.
     pub(super) value: Value,
-    /// `None`: too large to be shown.
+    /// `None`: too large to be read.
     body: Option<Vec<u8>>,
     /// What a worker said of its last failure.
     text: Option<Vec<u8>>,
@@ -48,7 +48,7 @@ impl Work for LookAt {
         };
         let (size, value) = (job.body_size, look::job_value(queue, &job, now));
         let text = look::failure_text(queue, self.id).map(<[u8]>::to_vec);
-        let body = match size <= BODY_SIZE_MAX {
+        let body = match size <= BODY_READ_MAX {
             false => Ok(None),
             true => match slice.run(Command::Peek(self.id)) {
                 Ok(Reply::Found(job)) => Ok(Some(job.body)),
@@ -72,11 +72,15 @@ pub(super) async fn page(state: &Arc<State>, asked: &Asked) -> Result<Answer, Pr
     let (id, found) = find(state, asked).await?;
     let viewer = Viewer::of(state, asked);
     let content = html! {
-        (fields(&found.value))
+        (lead(&found.value, viewer.admin()))
         (failure(&found))
         section aria-labelledby="body" {
             h2 id="body" { "Body" }
-            (body(&found))
+            (shown(&found))
+        }
+        section aria-labelledby="numbers" {
+            h2 id="numbers" { "Numbers" }
+            (fields(&found))
         }
         @if state.handles.dir.is_some() {
             section aria-labelledby="history" {
@@ -147,6 +151,65 @@ pub(super) async fn ask_to_delete(state: &Arc<State>, asked: &Asked) -> Result<A
     Ok(frame.answer(StatusCode::OK))
 }
 
+/// Where it is and what it waits for, in one sentence; and what is done most.
+fn lead(job: &Value, form_word: Option<&str>) -> Markup {
+    let state = job["state"].as_str().unwrap_or_default();
+    let tube = job["tube"].as_str().unwrap_or_default();
+    let path = format!("/tubes/{}", words::escaped(tube));
+    let left = words::time(job["time_left_seconds"].as_f64().unwrap_or(0.0));
+    let reserves = job["reserves"].as_u64().unwrap_or(0);
+    html! {
+        p class="lead" {
+            span class=(format!("mark {state}")) { (state) } " in tube " a href=(path) { (tube) }
+            @match state {
+                "reserved" => {
+                    @if let Some(client) = job["reserved_by"].as_u64() {
+                        " by " a href=(format!("/clients/{client}")) { "client " (client) }
+                    }
+                    ", for another " (left)
+                }
+                "delayed" => { ", ready in " (left) }
+                _ => {}
+            }
+            @if reserves == 0 { ". It was never reserved." } @else {
+                ". It was reserved " (words::counted(reserves, "time")) "."
+            }
+        }
+        @if let Some(word) = form_word { (actions(job, word)) }
+    }
+}
+
+/// What is done with one button.
+fn actions(job: &Value, form_word: &str) -> Markup {
+    let (id, state) = (&job["id"], job["state"].as_str().unwrap_or_default());
+    let offers = [
+        ("release", "Free", state == "reserved"),
+        ("kick", "Kick", ["delayed", "buried"].contains(&state)),
+        ("bury", "Bury", ["ready", "delayed"].contains(&state)),
+        (
+            "redrive",
+            "Send back",
+            state != "reserved" && job["dead_lettered_from"].is_string(),
+        ),
+    ];
+    html! {
+        div class="bar stays" {
+            @for (what, text, _) in offers.iter().filter(|(_, _, is_offered)| *is_offered) {
+                form method="post" action=(format!("/jobs/{id}/{what}")) {
+                    input type="hidden" name="form" value=(form_word);
+                    button { (text) }
+                }
+            }
+            @if state == "reserved" {
+                "Free takes it from the client, also if someone works on it."
+            } @else {
+                a href=(format!("/jobs/{id}/delete")) { "Delete…" }
+                a href="#forms" { "Delay, priority, move" }
+            }
+        }
+    }
+}
+
 /// Forms that change it.
 fn forms(job: &Value, form_word: &str) -> Markup {
     let (id, state) = (&job["id"], job["state"].as_str().unwrap_or_default());
@@ -158,32 +221,12 @@ fn forms(job: &Value, form_word: &str) -> Markup {
             input id=(name) name=(name) type="number" min="0" max="4294967295" value=(value) required;
         }
     };
-    let offers = [
-        ("kick", "Kick", state != "ready"),
-        ("bury", "Bury", state != "buried"),
-        (
-            "redrive",
-            "Send back",
-            job["dead_lettered_from"].is_string(),
-        ),
-    ];
     html! {
         section class="forms" aria-labelledby="forms" {
             h2 id="forms" { "Change" }
             @if state == "reserved" {
                 p { "A client has reserved this job: it can be changed when that is over." }
-                form class="bar" method="post" action=(to("release")) {
-                    (hidden)
-                    button { "Release" }
-                    " It is taken from the client and ready again, also if someone works on it."
-                }
             } @else {
-                div class="bar" {
-                    @for (what, text, _) in offers.iter().filter(|(_, _, is_offered)| *is_offered) {
-                        form method="post" action=(to(what)) { (hidden) button { (text) } }
-                    }
-                    a href=(to("delete")) { "Delete…" }
-                }
                 form class="bar" method="post" action=(to("delay")) {
                     (hidden) (number("delay", "Delay, seconds", 60)) button { "Delay" }
                 }
@@ -204,7 +247,8 @@ fn forms(job: &Value, form_word: &str) -> Markup {
     }
 }
 
-fn fields(job: &Value) -> Markup {
+fn fields(found: &Found) -> Markup {
+    let job = &found.value;
     let tube = job["tube"].as_str().unwrap_or_default();
     let state = job["state"].as_str().unwrap_or_default();
     let left = job["time_left_seconds"].as_f64();
@@ -261,7 +305,7 @@ fn failure(found: &Found) -> Markup {
     html! {
         @if !known.is_empty() || found.text.is_some() {
             section aria-labelledby="failure" {
-                h2 id="failure" { "What is known beside that" }
+                h2 id="failure" { (if reason.is_some() { "Why it failed" } else { "Attributes" }) }
                 @if !known.is_empty() { (facts(&known)) }
                 @if let Some(said) = &found.text { (said_of_it(said)) }
             }
@@ -271,169 +315,60 @@ fn failure(found: &Found) -> Markup {
 
 /// Of the last failure, by a worker.
 fn said_of_it(said: &[u8]) -> Markup {
-    let (kind, text) = readable(said);
     html! {
-        p { "A worker said of its last failure. " (kind) }
-        @if !text.is_empty() {
-            pre class="body" tabindex="0" aria-label="What a worker said" { (text) }
-        }
+        p { "A worker said of its last failure:" }
+        (body::shown(said, false, "What a worker said"))
     }
 }
 
-fn body(found: &Found) -> Markup {
-    let Some(body) = &found.body else {
+fn shown(found: &Found) -> Markup {
+    let id = &found.value["id"];
+    let size = words::bytes(found.value["body_size"].as_u64().unwrap_or(0));
+    let Some(all) = &found.body else {
         return html! {
-            p { "It has more than 64 KiB, and is not shown. The command " code { "peek" } " sends it." }
+            p {
+                "It has " (size) ", and is not read for a page. "
+                code { "bsd-ctl job " (id) " --body" } " writes it."
+            }
         };
     };
-    shown(body)
+    let is_large = all.len() > BODY_SIZE_MAX as usize;
+    let begin = &all[..all.len().min(BODY_SIZE_MAX as usize)];
+    html! {
+        (body::shown(begin, is_large, "Body"))
+        p { a href=(format!("/jobs/{id}/body")) download { "Download it" } ", " (size) "." }
+    }
 }
 
-/// All of a body, as far as it can be read.
-pub(super) fn shown(body: &[u8]) -> Markup {
-    let (kind, text) = readable(body);
-    html! {
-        p { (kind) }
-        @if !text.is_empty() {
-            pre class="body" tabindex="0" aria-label="Body" { (text) }
-        }
+/// `/jobs/ID/body`: all of a body, as a file that no browser takes for a page.
+pub(super) async fn download(state: &Arc<State>, asked: &Asked) -> Result<Answer, Problem> {
+    let (id, found) = find(state, asked).await?;
+    let body = found.body.ok_or_else(|| {
+        Problem::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            format!("the body has more than 1 MiB: `bsd-ctl job {id} --body` writes it"),
+        )
+    })?;
+    let content = Content::Whole(Some(body.into()));
+    let mut answer = answer_of(StatusCode::OK, "application/octet-stream", content);
+    let name = format!("attachment; filename=\"job-{id}\"");
+    if let Ok(name) = HeaderValue::from_str(&name) {
+        answer.headers_mut().insert(CONTENT_DISPOSITION, name);
     }
+    Ok(answer)
 }
 
 /// The beginning of a body.
 pub(super) fn preview(found: &Found) -> Markup {
-    let Some(body) = &found.body else {
-        return html! { p { "Its body has more than 64 KiB." } };
-    };
-    let (kind, text) = readable(&body[..body.len().min(PREVIEW_MAX)]);
-    let is_cut = body.len() > PREVIEW_MAX;
-    html! {
-        @if text.is_empty() { p { (kind) } } @else {
-            pre class="body" tabindex="0" aria-label="The beginning of its body" {
-                (text) @if is_cut { "…" }
-            }
+    match &found.body {
+        None => html! { p { "Its body has more than 1 MiB." } },
+        Some(all) => {
+            let is_cut = all.len() > PREVIEW_MAX;
+            body::shown(
+                &all[..all.len().min(PREVIEW_MAX)],
+                is_cut,
+                "Beginning of its body",
+            )
         }
-    }
-}
-
-/// Kind of a body, and its readable form.
-fn readable(body: &[u8]) -> (String, String) {
-    let Some(text) = text_of(body) else {
-        let shown = &body[..body.len().min(HEX_MAX)];
-        let kind = match body.len() > shown.len() {
-            true => "Not text. Its first 4 KiB, byte by byte:",
-            false => "Not text. Byte by byte:",
-        };
-        return (kind.into(), hex(shown));
-    };
-    let is_object = text.trim_start().starts_with(['{', '[']);
-    let value = serde_json::from_str::<Value>(text);
-    match value.ok().filter(|_| is_object) {
-        Some(_) => ("JSON, set in lines:".into(), in_lines(text)),
-        None if text.is_empty() => ("Empty.".into(), String::new()),
-        None => ("Text:".into(), text.to_owned()),
-    }
-}
-
-/// Text is UTF-8 without control characters but those that set it.
-fn text_of(body: &[u8]) -> Option<&str> {
-    let is_control = |char: char| char.is_control() && !matches!(char, '\n' | '\r' | '\t');
-    let text = std::str::from_utf8(body).ok()?;
-    (!text.contains(is_control)).then_some(text)
-}
-
-/// JSON with a line for each value. No value is changed: numbers stay as they were written.
-fn in_lines(json: &str) -> String {
-    let mut lines = String::with_capacity(json.len() * 2);
-    let (mut depth, mut in_string, mut is_escaped, mut is_open) = (0_usize, false, false, false);
-    for char in json.chars() {
-        if in_string {
-            lines.push(char);
-            in_string = is_escaped || char != '"';
-            is_escaped = char == '\\' && !is_escaped;
-            continue;
-        }
-        let is_end = matches!(char, '}' | ']');
-        if char.is_ascii_whitespace() {
-            continue;
-        }
-        if is_end {
-            depth = depth.saturating_sub(1);
-        }
-        if is_open != is_end {
-            new_line(&mut lines, depth);
-        }
-        is_open = false;
-        match char {
-            '{' | '[' => {
-                depth += 1;
-                is_open = true;
-            }
-            '"' => in_string = true,
-            _ => {}
-        }
-        lines.push(char);
-        if char == ':' {
-            lines.push(' ');
-        }
-        if char == ',' {
-            new_line(&mut lines, depth);
-        }
-    }
-    lines
-}
-
-fn new_line(lines: &mut String, depth: usize) {
-    lines.push('\n');
-    lines.extend(std::iter::repeat_n("  ", depth.min(64)));
-}
-
-/// Sixteen bytes a line: where, in digits, as characters.
-fn hex(bytes: &[u8]) -> String {
-    let mut text = String::new();
-    for (nth, line) in bytes.chunks(16).enumerate() {
-        let digits: String = line.iter().map(|byte| format!("{byte:02x} ")).collect();
-        let as_char = |byte: &u8| match byte {
-            b' '..=b'~' => char::from(*byte),
-            _ => '.',
-        };
-        let chars: String = line.iter().map(as_char).collect();
-        // A string takes everything.
-        let _ = writeln!(text, "{:06x}  {digits:48} {chars}", nth * 16);
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn json_is_set_in_lines_and_stays_what_it_was() {
-        let json = r#"{"a":[1.00, {"b":{}},[]],"c\"d{,": "x:y" , "e":null}"#;
-        let wanted = "{\n  \"a\": [\n    1.00,\n    {\n      \"b\": {}\n    },\n    []\n  ],\n  \
-                      \"c\\\"d{,\": \"x:y\",\n  \"e\": null\n}";
-        assert_eq!(
-            readable(json.as_bytes()),
-            ("JSON, set in lines:".into(), wanted.into())
-        );
-    }
-
-    #[test]
-    fn what_is_no_json_is_text_and_what_is_no_text_is_shown_byte_by_byte() {
-        for (body, kind, text) in [
-            (&b"{not json}"[..], "Text:", "{not json}"),
-            (b"12", "Text:", "12"),
-            (b"", "Empty.", ""),
-            (b"<b>\n", "Text:", "<b>\n"),
-        ] {
-            assert_eq!(readable(body), (kind.into(), text.into()));
-        }
-        let (kind, text) = readable(b"a\0\xff");
-        assert_eq!(kind, "Not text. Byte by byte:");
-        assert_eq!(text, format!("000000  61 00 ff {} a..\n", " ".repeat(39)));
-        let (kind, text) = readable(&[0; 5000]);
-        assert!(kind.contains("first 4 KiB"));
-        assert_eq!(text.lines().count(), 256);
     }
 }

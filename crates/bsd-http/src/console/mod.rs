@@ -9,7 +9,7 @@
 //! | `subject` | which page is open, as an address says it? |
 //! | `stream` | how does a browser hear of what changes? |
 //! | `history` | how was it before? |
-//! | `notation` | what is in bytes that PHP or MessagePack wrote? |
+//! | `body`, `notation` | what is in a body, for a person? |
 //! | `chart` | what does a line of numbers look like? |
 //! | `words` | how are numbers said? |
 //! | `assets` | style, script, icon |
@@ -28,6 +28,7 @@
 //! * Names and bodies are text: nothing of them is ever taken for a part of the page.
 
 mod assets;
+mod body;
 mod chart;
 mod clients;
 /// Without the feature `cluster` it shows nothing.
@@ -140,6 +141,7 @@ pub(super) const ROUTES: &[Route] = &[
     ),
     of("/jobs/{id}", Role::Read, Page::Job).taking(&[SAID]),
     of("/jobs/{id}/history", Role::Read, Page::Past),
+    of("/jobs/{id}/body", Role::Read, Page::Body),
     of("/jobs/{id}/delete", Role::Read, Page::Delete),
     form("/jobs/{id}/delete", Role::Admin, Page::Change("delete")),
     form("/jobs/{id}/kick", Role::Admin, Page::Change("kick")),
@@ -245,6 +247,7 @@ pub(super) async fn answer(
     match wanted {
         Page::Asset(asset) => Ok(asset.answer(&asked.headers)),
         Page::Find => Ok(find(query.text("q").unwrap_or_default())),
+        Page::Body => job::download(state, &asked).await,
         Page::Events => stream::events(state, query),
         Page::Overview => show(state, &asked, Subject::overview(query)?).await,
         Page::Tubes => show(state, &asked, Subject::tubes(query)?).await,

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::layout::{Frame, Place, facts, table};
 use super::viewer::Viewer;
-use super::{Asked, SAID, job, words};
+use super::{Asked, SAID, body, words};
 use crate::State;
 use crate::answer::{Answer, Problem};
 use crate::api::schedules::{self, Found, MISSED};
@@ -156,7 +156,7 @@ pub(super) async fn one(state: &Arc<State>, asked: &Asked) -> Result<Answer, Pro
         }
         section aria-labelledby="body" {
             h2 id="body" { "Body of its jobs" }
-            (job::shown(&found.body))
+            (body::shown(&found.body, false, "Body"))
         }
         @if let Some(word) = viewer.admin() { (forms(&found, word)) }
     };
