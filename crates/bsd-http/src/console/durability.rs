@@ -2,8 +2,8 @@
 
 use maud::{Markup, html};
 
-use super::chart::{chart, line, spans};
-use super::history::Span;
+use super::chart::{Unit, chart, line, spans};
+use super::history::{Sample, Span};
 use super::layout::{facts, table};
 use super::live::Live;
 use super::{PageView, words};
@@ -359,29 +359,24 @@ fn damage(segments: &[SegmentFigures]) -> Markup {
 
 fn charts(view: &PageView<'_>, span: Span, live: &Live) -> Markup {
     let history = view.state.console.history();
+    let line = |name, of: fn(&Sample) -> f32| line(&history, span, name, of);
     let syncs = [
-        line(&history, span, "on the average", |it| it.sync),
-        line(&history, span, "at most", |it| it.sync_max),
+        line(("on the average", 0), |it| it.sync),
+        line(("at most", 1), |it| it.sync_max),
     ];
-    let unsynced = [line(&history, span, "not yet durable", |it| {
-        it.unsynced as f32
-    })];
+    let unsynced = [line(("Not yet durable", 0), |it| it.unsynced as f32)];
     let log = [
-        line(&history, span, "live", |it| it.live as f32 * 1024.0),
-        line(&history, span, "dead", |it| it.dead as f32 * 1024.0),
+        line(("live", 0), |it| it.live as f32 * 1024.0),
+        line(("dead", 1), |it| it.dead as f32 * 1024.0),
     ];
-    let memory = [line(&history, span, "memory", |it| {
-        it.memory as f32 * 1024.0
-    })];
-    let time = |value: f32| words::time(value.into());
-    let bytes = |value: f32| words::bytes(value as u64);
+    let memory = [line(("Memory", 0), |it| it.memory as f32 * 1024.0)];
     html! {
         (spans("/durability", span, &history))
         div class="charts" {
-            (chart(live, "sync-time", "Syncs took", span, &syncs, time))
-            (chart(live, "unsynced-bytes", "Not yet durable", span, &unsynced, bytes))
-            (chart(live, "log-bytes", "The log", span, &log, bytes))
-            (chart(live, "memory-bytes", "Memory", span, &memory, bytes))
+            (chart(live, "sync-time", "Syncs took", span, &syncs, Unit::Time))
+            (chart(live, "unsynced-bytes", "Not yet durable", span, &unsynced, Unit::Bytes))
+            (chart(live, "log-bytes", "The log", span, &log, Unit::Bytes))
+            (chart(live, "memory-bytes", "Memory", span, &memory, Unit::Bytes))
         }
     }
 }
@@ -408,7 +403,7 @@ fn list(segments: &[SegmentFigures]) -> Markup {
             }
         }
     };
-    table("Files of the log, the latest first", &head, &rows)
+    html! { div class="long" { (table("Files of the log, the latest first", &head, &rows)) } }
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
-//! How it was before: 24 hours of the whole server, a sample every 10 seconds, and 10 minutes of the
-//! ready jobs of some tubes. All of it in less than 1 MiB, whatever happens.
+//! How it was before: of the whole server an hour with a sample every 10 seconds, a day with one a
+//! minute, and a week with one every 10 minutes; and 10 minutes of the ready jobs of some tubes. All
+//! of it is in memory, in less than 1 MiB, whatever happens: a restart begins again.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -10,8 +11,10 @@ use bsd::types::Time;
 
 /// Seconds between two samples.
 const EVERY: u32 = 10;
-/// Samples that are kept: 24 hours.
-const SAMPLES_MAX: usize = 8640;
+/// What is kept: how many samples are one, and the number of those. An hour, a day and a week.
+const RINGS: [(u32, usize); 3] = [(1, 360), (6, 1440), (60, 1008)];
+/// Seconds that are remembered at most: a week.
+const SECONDS_MAX: u64 = 7 * 86_400;
 /// Tubes of which samples are kept, the first that have jobs.
 const TUBES_MAX: usize = 500;
 /// Samples of a tube that are kept: 10 minutes.
@@ -20,27 +23,33 @@ pub(super) const TUBE_SAMPLES: usize = 60;
 const RATE_NS: i64 = 10_000_000_000;
 
 /// How far back a chart may go.
-pub(super) const SPANS: &[&str] = &["10min", "1h", "6h", "24h"];
+pub(super) const SPANS: &[&str] = &["10min", "1h", "24h", "7d"];
 
 /// How far back a chart goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Span(pub(super) &'static str);
 
 impl Span {
-    /// The one of this name, or the shortest.
+    /// The one of this name, or an hour.
     pub(super) fn of(word: Option<&str>) -> Span {
         let found = SPANS.iter().find(|span| Some(**span) == word);
-        Span(found.unwrap_or(&SPANS[0]))
+        Span(found.unwrap_or(&SPANS[1]))
     }
 
-    /// Samples in it.
-    fn samples(self) -> usize {
+    /// Where its samples are kept, and how many they are.
+    fn samples(self) -> (usize, usize) {
         match self.0 {
-            "1h" => 360,
-            "6h" => 2160,
-            "24h" => SAMPLES_MAX,
-            _ => 60,
+            "10min" => (0, 60),
+            "24h" => (1, RINGS[1].1),
+            "7d" => (2, RINGS[2].1),
+            _ => (0, RINGS[0].1),
         }
+    }
+
+    /// Its length.
+    pub(super) fn seconds(self) -> u64 {
+        let (ring, count) = self.samples();
+        u64::from(EVERY * RINGS[ring].0) * count as u64
     }
 }
 
@@ -75,6 +84,8 @@ pub(super) struct Rates {
     pub(super) reserves: f32,
     pub(super) deletes: f32,
     pub(super) timeouts: f32,
+    /// Deliveries that failed.
+    pub(super) failures: f32,
 }
 
 /// Totals since the start.
@@ -84,6 +95,7 @@ struct Totals {
     reserves: u64,
     deletes: u64,
     timeouts: u64,
+    failures: u64,
 }
 
 impl Totals {
@@ -95,6 +107,7 @@ impl Totals {
             reserves: figures.waits.counts.iter().sum(),
             deletes: commands(Op::Delete),
             timeouts: figures.queue.timeouts,
+            failures: failures(snapshot),
         }
     }
 
@@ -106,7 +119,76 @@ impl Totals {
             reserves: rate(self.reserves, before.reserves),
             deletes: rate(self.deletes, before.deletes),
             timeouts: rate(self.timeouts, before.timeouts),
+            failures: rate(self.failures, before.failures),
         }
+    }
+}
+
+impl Sample {
+    /// Of two that become one the greater of each number, so that no peak is lost.
+    fn merge(&mut self, other: &Sample) {
+        let Sample { rates, .. } = other;
+        for (one, other) in [
+            (&mut self.ready, other.ready),
+            (&mut self.reserved, other.reserved),
+            (&mut self.delayed, other.delayed),
+            (&mut self.buried, other.buried),
+            (&mut self.clients, other.clients),
+            (&mut self.unsynced, other.unsynced),
+            (&mut self.live, other.live),
+            (&mut self.dead, other.dead),
+            (&mut self.memory, other.memory),
+        ] {
+            *one = (*one).max(other);
+        }
+        for (one, other) in [
+            (&mut self.rates.puts, rates.puts),
+            (&mut self.rates.reserves, rates.reserves),
+            (&mut self.rates.deletes, rates.deletes),
+            (&mut self.rates.timeouts, rates.timeouts),
+            (&mut self.rates.failures, rates.failures),
+            (&mut self.oldest, other.oldest),
+            (&mut self.sync, other.sync),
+            (&mut self.sync_max, other.sync_max),
+        ] {
+            *one = one.max(other);
+        }
+    }
+}
+
+/// Samples, of which some are one.
+#[derive(Debug)]
+struct Ring {
+    each: u32,
+    most: usize,
+    /// How many are in the last one.
+    in_last: u32,
+    samples: VecDeque<Sample>,
+}
+
+impl Ring {
+    fn new((each, most): (u32, usize)) -> Ring {
+        Ring {
+            each,
+            most,
+            in_last: each,
+            samples: VecDeque::with_capacity(most),
+        }
+    }
+
+    fn push(&mut self, sample: &Sample) {
+        if self.in_last < self.each {
+            self.in_last += 1;
+            if let Some(last) = self.samples.back_mut() {
+                last.merge(sample);
+            }
+            return;
+        }
+        if self.samples.len() == self.most {
+            self.samples.pop_front();
+        }
+        self.in_last = 1;
+        self.samples.push_back(*sample);
     }
 }
 
@@ -123,7 +205,9 @@ struct TubeSamples {
 /// The samples that are kept.
 #[derive(Debug)]
 pub(super) struct History {
-    samples: VecDeque<Sample>,
+    rings: [Ring; RINGS.len()],
+    /// Samples since the start.
+    count: u64,
     tubes: HashMap<Box<str>, TubeSamples>,
     round: u64,
     /// Totals of the last ten seconds, the oldest first.
@@ -137,7 +221,8 @@ pub(super) struct History {
 impl Default for History {
     fn default() -> History {
         History {
-            samples: VecDeque::with_capacity(SAMPLES_MAX),
+            rings: RINGS.map(Ring::new),
+            count: 0,
             tubes: HashMap::new(),
             round: 0,
             recent: VecDeque::new(),
@@ -150,6 +235,13 @@ impl Default for History {
 
 fn small(number: u64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+/// Deliveries that failed in the tubes that are there.
+fn failures(snapshot: &Snapshot) -> u64 {
+    let tubes = snapshot.kept_tubes().map(|(_, tube)| tube);
+    let failed = tubes.filter_map(|tube| tube.failures.as_ref());
+    failed.map(|it| it.by_reason.iter().sum::<u64>()).sum()
 }
 
 /// Sessions, but that in which the snapshot was taken.
@@ -167,12 +259,16 @@ impl History {
     /// So it is now; `syncs` is how long syncs have taken so far.
     pub(super) fn note(&mut self, snapshot: &Snapshot, syncs: &Reading) {
         let sample = self.sample(snapshot, syncs);
-        if self.samples.len() == SAMPLES_MAX {
-            self.samples.pop_front();
-        }
-        self.samples.push_back(sample);
+        self.push(&sample);
         self.syncs = Some(syncs.clone());
         self.note_tubes(snapshot);
+    }
+
+    fn push(&mut self, sample: &Sample) {
+        self.count += 1;
+        for ring in &mut self.rings {
+            ring.push(sample);
+        }
     }
 
     fn sample(&mut self, snapshot: &Snapshot, syncs: &Reading) -> Sample {
@@ -240,7 +336,10 @@ impl History {
         }
         match self.recent.front() {
             Some((before, of)) if *before < at => totals.since(of, at.since(*before)),
-            _ => self.samples.back().map_or(Rates::default(), |it| it.rates),
+            _ => {
+                let last = self.rings[0].samples.back();
+                last.map_or(Rates::default(), |it| it.rates)
+            }
         }
     }
 
@@ -252,10 +351,16 @@ impl History {
         points: usize,
         of: impl Fn(&Sample) -> f32,
     ) -> Vec<Option<f32>> {
-        let wanted = span.samples();
+        let (ring, wanted) = span.samples();
         let each = wanted.div_ceil(points).max(1);
         let mut line = vec![None; wanted.div_ceil(each)];
-        for (age, sample) in self.samples.iter().rev().take(wanted).enumerate() {
+        for (age, sample) in self.rings[ring]
+            .samples
+            .iter()
+            .rev()
+            .take(wanted)
+            .enumerate()
+        {
             let at = line.len() - 1 - age / each;
             let value: &mut Option<f32> = &mut line[at];
             *value = Some(value.map_or(of(sample), |it| it.max(of(sample))));
@@ -276,7 +381,7 @@ impl History {
 
     /// Since when samples are there, seconds.
     pub(super) fn seconds(&self) -> u64 {
-        self.samples.len().saturating_sub(1) as u64 * u64::from(EVERY)
+        (self.count.saturating_sub(1) * u64::from(EVERY)).min(SECONDS_MAX)
     }
 }
 
@@ -319,10 +424,7 @@ mod tests {
     fn history(samples: impl Iterator<Item = u32>) -> History {
         let mut history = History::default();
         for ready in samples {
-            if history.samples.len() == SAMPLES_MAX {
-                history.samples.pop_front();
-            }
-            history.samples.push_back(Sample {
+            history.push(&Sample {
                 ready,
                 ..Sample::default()
             });
@@ -332,11 +434,16 @@ mod tests {
 
     #[test]
     fn all_that_is_remembered_takes_less_than_a_mebibyte() {
-        let of_server = SAMPLES_MAX * size_of::<Sample>();
+        let of_server: usize = RINGS
+            .iter()
+            .map(|(_, most)| most * size_of::<Sample>())
+            .sum();
         // The longest name, and what a map has beside it.
         let of_tubes = TUBES_MAX * 2 * (size_of::<(Box<str>, TubeSamples)>() + 1) + TUBES_MAX * 200;
         assert!(of_server + of_tubes < 1 << 20, "{of_server} {of_tubes}");
-        assert!(History::default().samples.capacity() < SAMPLES_MAX + SAMPLES_MAX / 8);
+        for (ring, (_, most)) in History::default().rings.iter().zip(RINGS) {
+            assert!(ring.samples.capacity() < most + most / 8);
+        }
     }
 
     #[test]
@@ -349,9 +456,25 @@ mod tests {
 
     #[test]
     fn samples_that_are_drawn_together_are_the_greatest_of_them() {
-        let history = history((0..SAMPLES_MAX as u32 + 5).map(|nth| nth % 36));
+        let history = history((0..8640 + 5).map(|nth| nth % 36));
         let line = history.line(Span("24h"), 240, |sample| sample.ready as f32);
         assert_eq!(line, vec![Some(35.0); 240]);
+    }
+
+    #[test]
+    fn a_week_is_remembered_and_what_is_older_is_not() {
+        let per_week = 7 * 8640;
+        let history = history((0..per_week + 600).map(|nth| u32::from(nth == 700) * 9));
+        let of = |span| history.line(Span(span), 2000, |sample| sample.ready as f32);
+        for span in SPANS {
+            let line = of(span);
+            assert!(line.iter().all(Option::is_some), "{span}");
+            let is_peak = line.contains(&Some(9.0));
+            assert_eq!(is_peak, *span == "7d", "{span}");
+        }
+        let lengths = SPANS.iter().map(|span| Span(span).seconds());
+        assert_eq!(lengths.collect::<Vec<_>>(), [600, 3600, 86_400, 7 * 86_400]);
+        assert_eq!(history.seconds(), 7 * 86_400);
     }
 
     #[test]

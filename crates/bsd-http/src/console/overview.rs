@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::PageView;
-use super::chart::{chart, line, spans};
+use super::chart::{Unit, chart, line, spans};
 use super::history::{History, Sample, Span, clients, oldest_ready};
 use super::layout::facts;
 use super::live::Live;
@@ -14,34 +14,67 @@ pub(super) fn content(view: &PageView<'_>, span: Span, live: &Live) -> Markup {
     let snapshot = &*view.snapshot;
     let mut history = view.state.console.history();
     html! {
+        (tiles(snapshot, live))
         p class="lead" {
             (durability::verdict(view, live)) " "
             a href="/durability" { "Why" }
         }
-        (jobs(snapshot, live))
-        (now(snapshot, &mut history, live))
         (spans("/", span, &history))
         div class="charts" { (charts(&history, span, live)) }
+        (now(snapshot, &mut history, live))
     }
 }
 
-/// Jobs by state.
-fn jobs(snapshot: &Snapshot, live: &Live) -> Markup {
-    let jobs = &snapshot.figures.queue.jobs;
-    let states = [
-        ("ready", jobs.ready),
-        ("reserved", jobs.reserved),
-        ("delayed", jobs.delayed),
-        ("buried", jobs.buried),
+/// Jobs by state, and who waits; each leads to where they are.
+fn tiles(snapshot: &Snapshot, live: &Live) -> Markup {
+    let queue = &snapshot.figures.queue;
+    let jobs = &queue.jobs;
+    let count = |id: &str, count: u64| live.text(id, words::count(count));
+    let tiles = [
+        (
+            "ready",
+            "ready",
+            "/tubes?sort=-ready",
+            count("jobs-ready", jobs.ready),
+        ),
+        (
+            "reserved",
+            "reserved",
+            "/tubes?sort=-reserved",
+            count("jobs-reserved", jobs.reserved),
+        ),
+        (
+            "delayed",
+            "delayed",
+            "/tubes?sort=-delayed",
+            count("jobs-delayed", jobs.delayed),
+        ),
+        (
+            "buried",
+            "buried",
+            "/tubes?sort=-buried",
+            count("jobs-buried", jobs.buried),
+        ),
+        (
+            "",
+            "oldest ready job",
+            "/tubes?sort=-oldest",
+            live.text("oldest", words::ns(oldest_ready(snapshot))),
+        ),
+        (
+            "",
+            "clients",
+            "/clients",
+            count("clients", clients(snapshot)),
+        ),
     ];
     html! {
-        section aria-labelledby="jobs" {
-            h2 id="jobs" { "Jobs" }
+        section aria-label="Jobs" {
             dl class="tiles" {
-                @for (state, count) in states {
-                    div class=(state) {
-                        dt { (state) }
-                        dd { (live.text(&format!("jobs-{state}"), words::count(count))) }
+                @for (class, name, path, value) in &tiles {
+                    div class=(class) {
+                        dt { (name) }
+                        dd { a href=(path) { (value) span class="hidden" { " " (name) } } }
                     }
                 }
             }
@@ -58,53 +91,72 @@ fn now(snapshot: &Snapshot, history: &mut History, live: &Live) -> Markup {
         live.text(id, text)
     };
     let count = |id: &str, number: u64| live.text(id, words::count(number));
-    let oldest = oldest_ready(snapshot);
-    let waiting = count("waiting", queue.waiting);
-    facts(&[
-        ("Puts", rate("puts", rates.puts)),
-        ("First reservations", rate("reserves", rates.reserves)),
-        ("Deletes", rate("deletes", rates.deletes)),
-        ("Timeouts", rate("timeouts", rates.timeouts)),
-        ("Oldest ready job", live.text("oldest", words::ns(oldest))),
-        ("Urgent jobs", count("urgent", queue.jobs.urgent)),
-        ("Clients", count("clients", clients(snapshot))),
-        ("Producers", count("producers", queue.producers)),
-        ("Workers", count("workers", queue.workers)),
-        ("Waiting for a job", waiting),
-        (
-            "Tubes",
-            html! { a href="/tubes" { (count("tubes", queue.tubes)) } },
-        ),
-        ("Jobs ever put", count("put", queue.total_jobs)),
-        (
-            "Up for",
-            live.text("uptime", words::seconds(figures.uptime_seconds)),
-        ),
-    ])
+    html! {
+        section aria-labelledby="now" {
+            h2 id="now" { "Now" }
+            (facts(&[
+                ("Puts", rate("puts", rates.puts)),
+                ("First reservations", rate("reserves", rates.reserves)),
+                ("Deletes", rate("deletes", rates.deletes)),
+                ("Timeouts", rate("timeouts", rates.timeouts)),
+                ("Failed deliveries", rate("failures", rates.failures)),
+                ("Urgent jobs", count("urgent", queue.jobs.urgent)),
+                ("Producers", count("producers", queue.producers)),
+                ("Workers", count("workers", queue.workers)),
+                ("Waiting for a job", count("waiting", queue.waiting)),
+                (
+                    "Tubes",
+                    html! { a href="/tubes" { (count("tubes", queue.tubes)) } },
+                ),
+                ("Jobs ever put", count("put", queue.total_jobs)),
+                (
+                    "Up for",
+                    live.text("uptime", words::seconds(figures.uptime_seconds)),
+                ),
+            ]))
+        }
+    }
 }
 
+/// Each state has a scale of its own: a few buried jobs are seen beside a million ready ones.
 fn charts(history: &History, span: Span, live: &Live) -> Markup {
     let line = |name, of: fn(&Sample) -> f32| line(history, span, name, of);
+    let of_states = [
+        ("ready", "Ready", line(("ready", 0), |it| it.ready as f32)),
+        (
+            "reserved",
+            "Reserved",
+            line(("reserved", 1), |it| it.reserved as f32),
+        ),
+        (
+            "delayed",
+            "Delayed",
+            line(("delayed", 2), |it| it.delayed as f32),
+        ),
+        (
+            "buried",
+            "Buried",
+            line(("buried", 3), |it| it.buried as f32),
+        ),
+    ];
     let rates = [
-        line("puts", |it| it.rates.puts),
-        line("first reservations", |it| it.rates.reserves),
-        line("deletes", |it| it.rates.deletes),
+        line(("puts", 0), |it| it.rates.puts),
+        line(("first reservations", 1), |it| it.rates.reserves),
+        line(("deletes", 2), |it| it.rates.deletes),
     ];
-    let depth = [
-        line("ready", |it| it.ready as f32),
-        line("reserved", |it| it.reserved as f32),
-        line("delayed", |it| it.delayed as f32),
-        line("buried", |it| it.buried as f32),
+    let failures = [
+        line(("failed deliveries", 3), |it| it.rates.failures),
+        line(("timeouts", 1), |it| it.rates.timeouts),
     ];
-    let oldest = [line("oldest ready job", |it| it.oldest)];
-    let clients = [line("clients", |it| it.clients as f32)];
-    let count = |value: f32| words::count(value as u64);
-    let rate = |value: f32| format!("{} /s", words::rate(value.into()));
-    let time = |value: f32| words::time(value.into());
+    let oldest = [line(("Oldest ready job", 0), |it| it.oldest)];
+    let clients = [line(("Clients", 0), |it| it.clients as f32)];
     html! {
-        (chart(live, "rates", "Rates", span, &rates, rate))
-        (chart(live, "depth", "Jobs", span, &depth, count))
-        (chart(live, "age", "Age", span, &oldest, time))
-        (chart(live, "sessions", "Clients", span, &clients, count))
+        @for (id, title, line) in of_states {
+            (chart(live, &format!("depth-{id}"), title, span, &[line], Unit::Count))
+        }
+        (chart(live, "rates", "Rates", span, &rates, Unit::Rate))
+        (chart(live, "failing", "Failing", span, &failures, Unit::Rate))
+        (chart(live, "age", "Oldest ready job", span, &oldest, Unit::Time))
+        (chart(live, "sessions", "Clients", span, &clients, Unit::Count))
     }
 }
