@@ -92,8 +92,10 @@ impl Frame {
                     footer {
                         "bsd-server " (env!("CARGO_PKG_VERSION")) " · "
                         a href="/metrics" { "metrics" } " · "
-                        a href="/api/v1/openapi.json" { "API" }
+                        a href="/api/v1/openapi.json" { "API" } " "
+                        button id="keys-open" type="button" hidden { "Keys" }
                     }
+                    (keys())
                 }
             }
         }
@@ -135,6 +137,30 @@ impl Frame {
                         button { "Leave" }
                     }
                 }
+            }
+        }
+    }
+}
+
+/// Which keys there are. The script opens it.
+fn keys() -> Markup {
+    let keys = [
+        ("/", "look for a job or a tube"),
+        ("j", "to the next row of a list"),
+        ("k", "to the row before"),
+        ("Enter", "open it"),
+        ("x", "tick it, or not"),
+        ("?", "these keys"),
+    ];
+    html! {
+        dialog id="keys" aria-labelledby="keys-title" {
+            h2 id="keys-title" { "Keys" }
+            dl {
+                @for (key, what) in keys { dt { kbd { (key) } } dd { (what) } }
+            }
+            form class="bar" method="dialog" {
+                label { input id="keys-on" type="checkbox"; " Single keys are on" }
+                button { "Close" }
             }
         }
     }

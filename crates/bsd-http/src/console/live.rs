@@ -36,6 +36,13 @@ impl Live {
         html! { span hidden { (self.text("listed", digest)) } }
     }
 
+    /// The source of a list of the page, in any form, where nothing is typed on the page. When it
+    /// changes, the page is loaded again.
+    pub(super) fn reload(&self, from: &str) -> Markup {
+        let digest = format!("{:08x}", crc32fast::hash(from.as_bytes()));
+        html! { span hidden { (self.text("reload", digest)) } }
+    }
+
     /// A path of a drawing that changes.
     pub(super) fn path(&self, id: &str, class: &str, path: String) -> Markup {
         let markup = html! { path id=(id) class=(class) d=(path) {} };
