@@ -79,17 +79,15 @@ pub(crate) async fn jobs(
     tube: String,
     query: &Query,
 ) -> Result<Answer, Problem> {
-    let listed = list_jobs(doorway, tube, query, None).await?;
+    let listed = list_jobs(doorway, tube, query).await?;
     Ok(json(StatusCode::OK, &listed))
 }
 
-/// Jobs of a tube, as they are answered. With `said_max` also the first of the characters that a worker
-/// said of each.
+/// Jobs of a tube, as they are answered.
 pub(crate) async fn list_jobs(
     doorway: &Doorway,
     tube: String,
     query: &Query,
-    said_max: Option<usize>,
 ) -> Result<Value, Problem> {
     let limit = query.number("limit", 1, LIMIT_MAX as u64)?;
     let listing = JobListing {
@@ -97,7 +95,6 @@ pub(crate) async fn list_jobs(
         state: listed_state(query.text("state"))?,
         limit: limit.map_or(LIMIT_DEFAULT, |limit| limit as usize),
         mark: query.text("after").map(parse_mark).transpose()?,
-        said_max,
         found: Vec::new(),
         end: None,
     };
@@ -259,7 +256,6 @@ struct JobListing {
     limit: usize,
     /// The last job that was listed.
     mark: Option<Mark>,
-    said_max: Option<usize>,
     found: Vec<Value>,
     end: Option<End>,
 }
@@ -302,22 +298,12 @@ impl JobListing {
             Ok(None) => Some(End::Last),
             Ok(Some(mark)) => {
                 let job = queue.job(mark.id);
-                let value = job.map(|job| self.job_value(queue, &job, slice.now()));
+                let value = job.map(|job| job_value(queue, &job, slice.now()));
                 self.found.extend(value);
                 self.mark = Some(mark);
                 None
             }
         }
-    }
-
-    fn job_value(&self, queue: &Queue, job: &JobView<'_>, now: Now) -> Value {
-        let mut value = job_value(queue, job, now);
-        let said = self.said_max.zip(failure_text(queue, job.id));
-        if let Some((most, text)) = said {
-            let text = String::from_utf8_lossy(text);
-            value["said"] = text.chars().take(most).collect::<String>().into();
-        }
-        value
     }
 
     fn value(self, has_more: bool) -> Value {

@@ -6,9 +6,10 @@ use hyper::StatusCode;
 use maud::{Markup, html};
 use serde_json::Value;
 
+use super::jobs::{self, Jobs, Manner};
 use super::layout::{Frame, Place, facts, table};
 use super::viewer::Viewer;
-use super::{Asked, tube, words};
+use super::{Asked, words};
 use crate::State;
 use crate::answer::{Answer, Problem};
 use crate::api::clients;
@@ -25,9 +26,8 @@ pub(super) async fn list(state: &Arc<State>, asked: &Asked) -> Result<Answer, Pr
     let clients = listed["clients"].as_array().unwrap_or(&none);
     let head = html! {
         th scope="col" class="number" { "Client" }
-        @for name in ["Address", "Uses"] { th scope="col" { (name) } }
+        @for name in ["Address", "Does", "Uses"] { th scope="col" { (name) } }
         @for name in ["Tubes watched", "Unread"] { th scope="col" class="number" { (name) } }
-        th scope="col" { "Is" }
     };
     let rows = html! {
         @for client in clients {
@@ -35,18 +35,22 @@ pub(super) async fn list(state: &Arc<State>, asked: &Asked) -> Result<Answer, Pr
                 th scope="row" class="number" {
                     a href=(format!("/clients/{}", client["id"])) { (client["id"]) }
                 }
-                td { (who(client)) }
-                td { (tube_link(&client["uses"])) }
-                td class="number" { (words::count(client["watched_tubes"].as_u64().unwrap_or(0))) }
-                td class="number" { (words::bytes(client["unread_bytes"].as_u64().unwrap_or(0))) }
-                td { (being(client)) }
+                td class="wide" { (who(client)) }
+                td class="whole" data-label="Does" { (being(client)) }
+                td data-label="Uses" { (tube_link(&client["uses"])) }
+                td class="number" data-label="Watches" {
+                    (words::count(client["watched_tubes"].as_u64().unwrap_or(0)))
+                }
+                td class="number" data-label="Unread" {
+                    (words::bytes(client["unread_bytes"].as_u64().unwrap_or(0)))
+                }
             }
         }
         @if clients.is_empty() { tr { td colspan="6" { "No one is connected." } } }
     };
     let content = html! {
         p { "Connections as they were when this page was loaded." }
-        (table("Clients, by their ids", &head, &rows))
+        div class="cards" { (table("Clients, by their ids", &head, &rows)) }
         @if let Some(last) = listed["next"].as_str() {
             nav class="pages" aria-label="Pages of the list" {
                 ul {
@@ -65,7 +69,17 @@ pub(super) async fn one(state: &Arc<State>, asked: &Asked) -> Result<Answer, Pro
     let client = answer.body().value();
     let none = Vec::new();
     let watches = client["watches"].as_array().unwrap_or(&none);
-    let reserved = client["reserved"].as_array().unwrap_or(&none);
+    let reserved = jobs::with_held(client["reserved"].as_array().unwrap_or(&none).clone());
+    let found = Jobs::look(state, &reserved).await?;
+    let viewer = Viewer::of(state, asked);
+    let manner = Manner {
+        caption: "Jobs, those first whose time is up first",
+        none: "It has none.",
+        form_word: viewer.admin(),
+        has_tubes: true,
+        is_of_client: true,
+        ..Manner::default()
+    };
     let watched = client["watched_tubes"].as_u64().unwrap_or(0);
     let content = html! {
         (facts(&[
@@ -75,21 +89,19 @@ pub(super) async fn one(state: &Arc<State>, asked: &Asked) -> Result<Answer, Pro
             ("Unread", html! { (words::bytes(client["unread_bytes"].as_u64().unwrap_or(0))) }),
             ("Is", html! { (being(&client)) }),
         ]))
+        section aria-labelledby="reserved" {
+            h2 id="reserved" { "Has reserved" }
+            (jobs::list(&found, manner))
+            @if let Some(word) = viewer.admin() { (jobs::form_of_one(word)) }
+        }
         section aria-labelledby="watches" {
             h2 id="watches" { "Watches " (words::counted(watched, "tube")) }
             ul class="legend" { @for name in watches { li { (tube_link(name)) } } }
             @if watched > watches.len() as u64 { p { "Only the first are listed." } }
         }
-        section aria-labelledby="reserved" {
-            h2 id="reserved" { "Has reserved" }
-            (tube::table_of("Jobs, those first whose time is up first", reserved, "It has none.", None))
-        }
+        @if let Some(word) = viewer.admin() { (forms(&client, word)) }
     };
     let title = format!("Client {}", asked.captured);
-    let content = html! {
-        (content)
-        @if let Some(word) = Viewer::of(state, asked).admin() { (forms(&client, word)) }
-    };
     Ok(frame(state, asked, title, content))
 }
 

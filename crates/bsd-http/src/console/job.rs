@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::layout::{Frame, Place, facts};
 use super::viewer::Viewer;
-use super::{Asked, body, past, words};
+use super::{Asked, body, jobs, past, words};
 use crate::State;
 use crate::answer::{Answer, Content, Problem, page as answer_of};
 use crate::api;
@@ -30,6 +30,7 @@ pub(super) struct Found {
     pub(super) value: Value,
     /// `None`: too large to be read.
     body: Option<Vec<u8>>,
+    wall_ns: u64,
     /// What a worker said of its last failure.
     text: Option<Vec<u8>>,
 }
@@ -56,13 +57,18 @@ impl Work for LookAt {
                 Err(error) => Err(error),
             },
         };
-        self.found = Some(body.map(|body| Found { value, body, text }));
+        self.found = Some(body.map(|body| Found {
+            value,
+            body,
+            wall_ns: now.wall_ns,
+            text,
+        }));
         Step::Done
     }
 }
 
 /// The job with this id, if there is one.
-pub(super) async fn look(state: &State, id: JobId) -> Result<Option<Found>, Problem> {
+async fn look(state: &State, id: JobId) -> Result<Option<Found>, Problem> {
     let look = api::run(&state.doorway, LookAt { id, found: None }).await?;
     let found = look.found.transpose();
     found.map_err(|error| api::of_error(&error))
@@ -270,7 +276,7 @@ fn fields(found: &Found) -> Markup {
         ("Priority", html! { (whole("priority")) }),
         (
             "Age",
-            html! { (words::time(job["age_seconds"].as_f64().unwrap_or(0.0))) },
+            jobs::ago(job["age_seconds"].as_f64().unwrap_or(0.0), found.wall_ns),
         ),
         ("Left", html! { (left.map_or("–".to_owned(), words::time)) }),
         ("Time to run", seconds("ttr")),
@@ -359,7 +365,7 @@ pub(super) async fn download(state: &Arc<State>, asked: &Asked) -> Result<Answer
 }
 
 /// The beginning of a body.
-pub(super) fn preview(found: &Found) -> Markup {
+fn preview(found: &Found) -> Markup {
     match &found.body {
         None => html! { p { "Its body has more than 1 MiB." } },
         Some(all) => {

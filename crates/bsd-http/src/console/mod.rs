@@ -9,6 +9,7 @@
 //! | `subject` | which page is open, as an address says it? |
 //! | `stream` | how does a browser hear of what changes? |
 //! | `history` | how was it before? |
+//! | `jobs` | what does a list of jobs show of each? |
 //! | `body`, `notation` | what is in a body, for a person? |
 //! | `chart` | what does a line of numbers look like? |
 //! | `words` | how are numbers said? |
@@ -24,6 +25,7 @@
 //! Invariants:
 //! * A page says nothing that `api` or `metrics` does not: it asks the engine by the same work.
 //! * However many pages are open, the engine is asked for one snapshot a second.
+//! * No page looks at all jobs: what it shows are totals, and the jobs that it lists.
 //! * What a page offers and what is let in are two things: `guard` decides by the table below.
 //! * Names and bodies are text: nothing of them is ever taken for a part of the page.
 
@@ -37,6 +39,7 @@ mod durability;
 mod forms;
 mod history;
 mod job;
+mod jobs;
 mod layout;
 mod live;
 mod login;

@@ -121,6 +121,9 @@ fn offers(task: &Value, form_word: &str) -> Markup {
                 }
             }
         }
+        @if state == "done" && task["dry_run"] != true {
+            p { a href=(back(task)) { "Back to the tube" } }
+        }
         @if state == "failed" { p { a href=(back(task)) { "Back to the tube" } } }
         @if state == "done" && task["dry_run"] == true && matched == 0 {
             p { "There is no such job. " a href=(back(task)) { "Back" } }
@@ -130,7 +133,13 @@ fn offers(task: &Value, form_word: &str) -> Markup {
 
 fn back(task: &Value) -> String {
     let tube = task["filter"]["tube"].as_str().unwrap_or_default();
-    format!("/tubes/{}", words::escaped(tube))
+    let path = format!("/tubes/{}", words::escaped(tube));
+    let states = task["filter"]["states"].as_array();
+    let only = states.filter(|states| states.len() == 1);
+    match only.and_then(|states| states[0].as_str()) {
+        Some(state) => format!("{path}?state={state}#jobs"),
+        None => path,
+    }
 }
 
 fn verb(task: &Value) -> &str {

@@ -6,21 +6,22 @@ use hyper::StatusCode;
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::chart::sparkline;
-use super::layout::{Frame, Place, facts, table};
+use super::chart::{Line, Unit, chart};
+use super::history::Span;
+use super::jobs::{self, Jobs, Manner};
+use super::layout::{Frame, Place, facts};
 use super::live::Live;
 use super::subject::Subject;
 use super::viewer::Viewer;
-use super::{Asked, PageView, SAID, job, policy, schedules, words};
+use super::{Asked, PageView, SAID, policy, schedules, words};
 use crate::State;
 use crate::answer::{Answer, Problem};
 use crate::api::look::{self, LISTED};
 use crate::api::{self, LIMIT_MAX, policies};
 use crate::route::Parameter;
-use bsd::types::JobId;
 
 pub(super) const PARAMETERS: &[Parameter] = &[
-    Parameter::word("state", "The state [ready]", LISTED),
+    Parameter::word("state", "The state [ready]", STATES),
     Parameter::text("after", "Only jobs behind this"),
     Parameter::number(
         "limit",
@@ -36,38 +37,34 @@ pub(super) const PARAMETERS: &[Parameter] = &[
     SAID,
 ];
 
+/// The states of which jobs are listed.
+const STATES: &[&str] = &["ready", "reserved", "delayed", "buried"];
 /// Schedules on the page of a tube, at most.
 const SCHEDULES_MAX: usize = 20;
-/// Characters of what a worker said that the list shows of each job.
-const SAID_MAX: usize = 200;
 
 pub(super) async fn page(state: &Arc<State>, asked: &Asked) -> Result<Answer, Problem> {
     let name = &asked.captured;
     let wanted = asked.query.text("state").unwrap_or(LISTED[0]);
-    let (doorway, query) = (&state.doorway, &asked.query);
-    let listed = look::list_jobs(doorway, name.clone(), query, Some(SAID_MAX)).await?;
+    let listed = jobs::listed(state, name, wanted, &asked.query).await?;
     let tube = look::look_at_tube(&state.doorway, name.clone()).await?;
     let policy = policies::look(&state.doorway, name.clone()).await?;
     let scheduled = schedules_into(state, name).await?;
-    let first = listed["jobs"][0]["id"].as_u64().map(JobId);
-    let peeked = match first.filter(|_| asked.query.text("after").is_none()) {
-        Some(id) => job::look(state, id).await?,
-        None => None,
-    };
+    let none = Vec::new();
+    let found = Jobs::look(state, listed["jobs"].as_array().unwrap_or(&none)).await?;
     let subject = Subject::Tube(name.clone());
     let view = PageView::take(state).await?;
     let viewer = Viewer::of(state, asked);
     let content = html! {
         (numbers_of(&view, name, &tube, &Live::default()))
-        (policy::section(name, &policy, has_dead_letters(&policy, &listed), viewer.admin()))
-        (schedules::of_tube(&scheduled))
+        (ways(viewer.admin().is_some()))
         section aria-labelledby="jobs" {
             h2 id="jobs" { "Jobs" }
-            (states(name, wanted, &tube))
-            @if let Some(found) = &peeked { (peek(found)) }
-            (jobs_shown(name, wanted, &listed, asked, viewer.admin()))
+            (states(name, wanted, &tube, &listed))
+            (jobs_shown(name, wanted, &found, asked, viewer.admin()))
             (next(name, wanted, &listed))
         }
+        (policy::section(name, &policy, has_dead_letters(&policy, &listed), viewer.admin()))
+        (schedules::of_tube(&scheduled))
         @if let Some(word) = viewer.admin() { (forms(name, wanted, word)) }
     };
     let frame = Frame {
@@ -110,6 +107,7 @@ fn numbers_of(view: &PageView<'_>, name: &str, tube: &Value, live: &Live) -> Mar
     };
     let jobs = &tube["jobs"];
     let line = view.state.console.history().tube(name);
+    let path = format!("/tubes/{}", words::escaped(name));
     // Where nothing was put, deleted, or moved to another state, the same jobs are listed.
     let of_list = format!("{jobs} {} {}", tube["puts"], tube["deletes"]);
     html! {
@@ -118,54 +116,71 @@ fn numbers_of(view: &PageView<'_>, name: &str, tube: &Value, live: &Live) -> Mar
             @for state in ["ready", "reserved", "delayed", "buried"] {
                 div class=(state) {
                     dt { (state) }
-                    dd { (count(&format!("jobs-{state}"), &jobs[state])) }
-                }
-            }
-        }
-        @if let Some(values) = line {
-            (sparkline(live, "line", "Ready jobs in the last 10 minutes", &values))
-        }
-        (facts(&[
-            ("Oldest ready job", time("oldest", &tube["oldest_ready_age_seconds"])),
-            ("Urgent jobs", count("urgent", &jobs["urgent"])),
-            ("Puts", count("puts", &tube["puts"])),
-            ("Deletes", count("deletes", &tube["deletes"])),
-            ("Connections that use it", count("users", &tube["users"])),
-            ("that watch it", count("watchers", &tube["watchers"])),
-            ("that wait for its jobs", count("waiting", &tube["waiting"])),
-            ("Pause left", time("pause", &tube["pause_left_seconds"])),
-            ("Times paused", count("pauses", &tube["pauses"])),
-        ]))
-    }
-}
-
-fn states(name: &str, wanted: &str, tube: &Value) -> Markup {
-    let path = format!("/tubes/{}", words::escaped(name));
-    html! {
-        nav class="spans" aria-label="State" {
-            ul {
-                @for state in LISTED {
-                    @let current = (*state == wanted).then_some("true");
-                    @let count = tube["jobs"][*state].as_u64().unwrap_or(0);
-                    li {
-                        a href=(format!("{path}?state={state}#jobs")) aria-current=[current] {
-                            (state) " (" (words::count(count)) ")"
+                    dd {
+                        a href=(format!("{path}?state={state}#jobs")) {
+                            (count(&format!("jobs-{state}"), &jobs[state]))
                         }
                     }
                 }
             }
-            small { "Reserved jobs are in no order, and are not listed." }
+        }
+        div class="beside" {
+            @if let Some(values) = line {
+                @let line = Line { name: "ready jobs", colour: 0, values };
+                (chart(live, "line", "Ready jobs", Span("10min"), &[line], Unit::Count))
+            }
+            (facts(&[
+                ("Oldest ready job", time("oldest", &tube["oldest_ready_age_seconds"])),
+                ("Urgent jobs", count("urgent", &jobs["urgent"])),
+                ("Puts", count("puts", &tube["puts"])),
+                ("Deletes", count("deletes", &tube["deletes"])),
+                ("Connections that use it", count("users", &tube["users"])),
+                ("that watch it", count("watchers", &tube["watchers"])),
+                ("that wait for its jobs", count("waiting", &tube["waiting"])),
+                ("Pause left", time("pause", &tube["pause_left_seconds"])),
+                ("Times paused", count("pauses", &tube["pauses"])),
+            ]))
         }
     }
 }
 
-/// The first job of the list, with the beginning of its body.
-fn peek(found: &job::Found) -> Markup {
-    let id = found.value["id"].as_u64().unwrap_or(0);
+/// What else is on the page, and may be out of sight.
+fn ways(is_admin: bool) -> Markup {
     html! {
-        section class="peek" aria-labelledby="peek" {
-            h3 id="peek" { "First of them: " a href=(format!("/jobs/{id}")) { "job " (id) } }
-            (job::preview(found))
+        nav class="ways" aria-label="On this page" {
+            ul {
+                li { a href="#jobs" { "Jobs" } }
+                li { a href="#policy" { "Policy" } }
+                @if is_admin {
+                    li { a href="#put" { "Put a job" } }
+                    li { a href="#pause-tube" { "Pause" } }
+                    li { a href="#many" { "Change many jobs" } }
+                }
+            }
+        }
+    }
+}
+
+fn states(name: &str, wanted: &str, tube: &Value, listed: &Value) -> Markup {
+    let path = format!("/tubes/{}", words::escaped(name));
+    html! {
+        div class="spans" {
+            nav class="tabs" aria-label="State" {
+                ul {
+                    @for state in STATES {
+                        @let current = (*state == wanted).then_some("true");
+                        @let count = tube["jobs"][*state].as_u64().unwrap_or(0);
+                        li {
+                            a href=(format!("{path}?state={state}#jobs")) aria-current=[current] {
+                                (state) " " b { (words::count(count)) }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        @if listed["is_cut"] == true {
+            p { small { "Not all reserved jobs were looked at: those of the first clients." } }
         }
     }
 }
@@ -174,28 +189,58 @@ fn peek(found: &job::Found) -> Markup {
 fn jobs_shown(
     name: &str,
     state: &str,
-    listed: &Value,
+    found: &Jobs<'_>,
     asked: &Asked,
     form_word: Option<&str>,
 ) -> Markup {
-    let none = Vec::new();
-    let jobs = listed["jobs"].as_array().unwrap_or(&none);
-    let caption = format!("Jobs that are {state}, in the order of their turn");
-    let without = format!("No job is {state} here.");
-    let Some(word) = form_word.filter(|_| !jobs.is_empty()) else {
-        return table_of(&caption, jobs, &without, None);
+    let caption = match state {
+        "reserved" => {
+            "Jobs that are reserved, those first that clients have had for longest".into()
+        }
+        state => format!("Jobs that are {state}, in the order of their turn"),
     };
+    let without = format!("No job is {state} here.");
+    let manner = Manner {
+        caption: &caption,
+        none: &without,
+        form_word,
+        ..Manner::default()
+    };
+    let Some(word) = form_word.filter(|_| !found.is_empty()) else {
+        return jobs::list(found, manner);
+    };
+    html! {
+        @if state == "reserved" { (jobs::list(found, manner)) } @else {
+            (selectable(name, state, found, asked, manner, word))
+        }
+        (jobs::form_of_one(word))
+    }
+}
+
+/// A list with a box for each job, and a bar that stays in sight.
+fn selectable(
+    name: &str,
+    state: &str,
+    found: &Jobs<'_>,
+    asked: &Asked,
+    manner: Manner<'_>,
+    form_word: &str,
+) -> Markup {
     let are_ticked = asked.query.text("select").is_some();
     let path = format!("/tubes/{}", words::escaped(name));
     let after = asked.query.text("after").map(words::escaped);
     let after = after.map_or(String::new(), |after| format!("&after={after}"));
+    let manner = Manner {
+        are_ticked: Some(are_ticked),
+        ..manner
+    };
     html! {
         form method="post" action=(format!("{path}/count")) {
-            input type="hidden" name="form" value=(word);
+            input type="hidden" name="form" value=(form_word);
             input type="hidden" name="selection" value="yes";
             input type="hidden" name="state" value=(state);
-            (table_of(&caption, jobs, &without, Some(are_ticked)))
-            div class="bar" {
+            (jobs::list(found, manner))
+            div class="bar stays" {
                 @if are_ticked {
                     a href=(format!("{path}?state={state}{after}#jobs")) { "Select none" }
                 } @else {
@@ -209,18 +254,13 @@ fn jobs_shown(
                         option value=(word) { (text) }
                     }
                 }
-                label for="selected-to" { "into the tube" }
-                input id="selected-to" name="to" maxlength="200" autocomplete="off";
+                label class="of-move" for="selected-to" { "into the tube" }
+                input class="of-move" id="selected-to" name="to" maxlength="200" autocomplete="off";
                 button { "Count those selected" }
             }
         }
-        // Of the buttons in the list: one of the other form would be the one that Enter presses.
-        form id=(SEND_BACK) method="post" { input type="hidden" name="form" value=(word); }
     }
 }
-
-/// The form that sends back one job of the list.
-const SEND_BACK: &str = "send-back";
 
 /// Actions on selected jobs.
 const ACTIONS: [(&str, &str); 5] = [
@@ -234,76 +274,6 @@ const ACTIONS: [(&str, &str); 5] = [
 /// Whether it changes anything of jobs in this state.
 fn is_offered(action: &str, state: &str) -> bool {
     !matches!((action, state), ("kick", "ready") | ("bury", "buried"))
-}
-
-/// Jobs in a table. Where they can be selected, each with a box, and whether it is ticked.
-pub(super) fn table_of(
-    caption: &str,
-    jobs: &[Value],
-    none: &str,
-    are_ticked: Option<bool>,
-) -> Markup {
-    let have = |name: &str| jobs.iter().any(|job| !job[name].is_null());
-    let (have_reasons, have_said) = (have("reason"), have("said"));
-    let (have_from, can_go_back) = (have("dead_lettered_from"), have("failures"));
-    let can_go_back = can_go_back && are_ticked.is_some();
-    let head = html! {
-        @if are_ticked.is_some() { th scope="col" { span class="hidden" { "Select" } } }
-        @for (name, class) in [
-            ("Job", "number"), ("Priority", "number"), ("Age", "number"), ("Left", "number"),
-            ("Body", "number"), ("Reserves", "number"), ("Timeouts", "number"),
-            ("Releases", "number"), ("Buries", "number"), ("Kicks", "number"),
-        ] {
-            th scope="col" class=(class) { (name) }
-        }
-        @if have_reasons { th scope="col" { "Reason" } }
-        @if have_said { th scope="col" { "A worker said" } }
-        @if have_from { th scope="col" { "Dead letter of" } }
-        @if can_go_back { th scope="col" { span class="hidden" { "Send back" } } }
-    };
-    let rows = html! {
-        @for job in jobs {
-            @let id = job["id"].as_u64().unwrap_or(0);
-            tr {
-                @if let Some(is_ticked) = are_ticked {
-                    td {
-                        input type="checkbox" name="id" value=(id) checked[is_ticked]
-                            aria-label=(format!("Job {id}"));
-                    }
-                }
-                th scope="row" class="number" { a href=(format!("/jobs/{id}")) { (id) } }
-                td class="number" { (job["priority"]) }
-                td class="number" { (words::time(job["age_seconds"].as_f64().unwrap_or(0.0))) }
-                td class="number" {
-                    (job["time_left_seconds"].as_f64().map_or("–".to_owned(), words::time))
-                }
-                td class="number" { (words::bytes(job["body_size"].as_u64().unwrap_or(0))) }
-                @for count in ["reserves", "timeouts", "releases", "buries", "kicks"] {
-                    td class="number" { (job[count]) }
-                }
-                @if have_reasons { td { (job["reason"].as_str().unwrap_or("–")) } }
-                @if have_said { td { (job["said"].as_str().map_or("–".into(), words::visible)) } }
-                @if have_from {
-                    td {
-                        @match job["dead_lettered_from"].as_str() {
-                            Some(from) => a href=(format!("/tubes/{}", words::escaped(from))) { (from) },
-                            None => "–",
-                        }
-                    }
-                }
-                @if can_go_back {
-                    td {
-                        @if !job["failures"].is_null() {
-                            button form=(SEND_BACK) formaction=(format!("/jobs/{id}/redrive"))
-                                aria-label=(format!("Send back job {id}")) { "Send back" }
-                        }
-                    }
-                }
-            }
-        }
-        @if jobs.is_empty() { tr { td colspan="10" { (none) } } }
-    };
-    table(caption, &head, &rows)
 }
 
 fn next(name: &str, state: &str, listed: &Value) -> Markup {
@@ -328,7 +298,7 @@ fn forms(name: &str, state: &str, form_word: &str) -> Markup {
         section class="forms" aria-labelledby="forms" {
             h2 id="forms" { "Change" }
             details {
-                summary { "Put a job" }
+                summary id="put" { "Put a job" }
                 form class="stack" method="post" action=(to("put")) {
                     (hidden)
                     label for="body-of" { "Body" }
@@ -342,7 +312,7 @@ fn forms(name: &str, state: &str, form_word: &str) -> Markup {
                 }
             }
             details {
-                summary { "Pause the tube" }
+                summary id="pause-tube" { "Pause the tube" }
                 form class="stack" method="post" action=(to("pause")) {
                     (hidden)
                     label for="seconds" { "Seconds; 0 ends a pause" }
@@ -352,7 +322,7 @@ fn forms(name: &str, state: &str, form_word: &str) -> Markup {
                 }
             }
             details {
-                summary { "Change many jobs" }
+                summary id="many" { "Change many jobs" }
                 (many(&to("count"), state, &hidden))
             }
         }

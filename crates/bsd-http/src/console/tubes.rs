@@ -163,7 +163,7 @@ pub(super) fn content(view: &PageView<'_>, listed: &Listed, live: &Live) -> Mark
                 " tubes are listed; any tube has its page, at /tubes/NAME."
             }
         }
-        (table("Tubes", &head(listed), &body(view, shown, live)))
+        div class="cards" { (table("Tubes", &head(listed), &body(view, shown, live))) }
         (pages(listed, rows.len()))
     }
 }
@@ -211,17 +211,17 @@ fn body(view: &PageView<'_>, shown: &[Row<'_>], live: &Live) -> Markup {
                     a href=(format!("/tubes/{}", words::escaped(name))) { (name) }
                     @if tube.pause_left_ns > 0 { " " span class="mark" { "paused" } }
                 }
-                @for (part, count) in [
-                    ("ready", tube.jobs.ready),
-                    ("reserved", tube.jobs.reserved),
-                    ("delayed", tube.jobs.delayed),
-                    ("buried", tube.jobs.buried),
+                @for (part, label, count) in [
+                    ("ready", "Ready", tube.jobs.ready),
+                    ("reserved", "Reserved", tube.jobs.reserved),
+                    ("delayed", "Delayed", tube.jobs.delayed),
+                    ("buried", "Buried", tube.jobs.buried),
                 ] {
-                    td class="number" { (live.text(&id(part), words::count(count))) }
+                    td class="number" data-label=(label) { (live.text(&id(part), words::count(count))) }
                 }
-                td class="number" { (live.text(&id("oldest"), words::ns(tube.oldest_ready_ns))) }
-                td class="number" { (live.text(&id("waiting"), words::count(tube.waiting))) }
-                td class="number" { (live.text(&id("puts"), words::count(tube.puts))) }
+                td class="number" data-label="Oldest" { (live.text(&id("oldest"), words::ns(tube.oldest_ready_ns))) }
+                td class="number" data-label="Waiting" { (live.text(&id("waiting"), words::count(tube.waiting))) }
+                td class="number" data-label="Puts" { (live.text(&id("puts"), words::count(tube.puts))) }
                 td {
                     @if let Some(values) = history.tube(name) {
                         (sparkline(live, &id("line"), "Ready jobs in the last 10 minutes", &values))

@@ -1,7 +1,6 @@
 //! How numbers are said: counts, bytes, times, rates; and names in addresses.
 
 use bsd::human::{Age, Size, Span};
-use bsd::types::is_invisible;
 
 /// `1,234,567`
 pub(super) fn count(number: u64) -> String {
@@ -56,12 +55,6 @@ pub(super) fn escaped(name: &str) -> String {
     crate::query::encode(name)
 }
 
-/// A text in which each character is seen, or stands in no one's way.
-pub(super) fn visible(text: &str) -> String {
-    let hides = |char: char| char.is_control() || is_invisible(char);
-    text.replace(hides, "\u{fffd}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -78,14 +71,6 @@ mod tests {
         }
         assert_eq!(counted(1, "job"), "1 job");
         assert_eq!(counted(0, "job"), "0 jobs");
-    }
-
-    #[test]
-    fn what_cannot_be_seen_is_shown_as_one_mark() {
-        assert_eq!(
-            visible("a\u{1b}[2J\u{202e}b\n"),
-            "a\u{fffd}[2J\u{fffd}b\u{fffd}"
-        );
     }
 
     #[test]
