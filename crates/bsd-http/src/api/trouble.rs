@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 pub(crate) use self::look::{Hold, Seen};
 pub(crate) use self::past::{OfTube, Past};
-pub(crate) use self::see::see;
+pub(crate) use self::see::{see, see_in};
 use super::checks::KINDS;
 use crate::State;
 use crate::answer::{Answer, Problem, json};

@@ -9,6 +9,7 @@
 //! | `subject` | which page is open, as an address says it? |
 //! | `stream` | how does a browser hear of what changes? |
 //! | `history` | how was it before? |
+//! | `trouble` | what is wrong, and what is to be done? |
 //! | `jobs` | what does a list of jobs show of each? |
 //! | `body`, `notation` | what is in a body, for a person? |
 //! | `chart` | what does a line of numbers look like? |
@@ -51,6 +52,7 @@ mod schedules;
 mod stream;
 mod subject;
 mod tasks;
+mod trouble;
 mod tube;
 mod tubes;
 mod viewer;
@@ -75,7 +77,7 @@ use self::subject::Subject;
 use self::viewer::Viewer;
 use super::State;
 use super::answer::{Answer, Content, Problem, page};
-use super::api::{self, log::LogView};
+use super::api::{self, log::LogView, trouble::Troubles};
 use super::guard::Asker;
 use super::query::Query;
 use super::route::{Action, Asset, Page, Parameter, Role, Route, Shape, look, route};
@@ -278,7 +280,10 @@ async fn show(state: &Arc<State>, asked: &Asked, subject: Subject) -> Result<Ans
         crate::cluster::check_there(&state.handles)?;
     }
     let live = Live::default();
-    let mut view = PageView::take(state).await?;
+    let mut view = match PageView::of(&subject, state).await {
+        Ok(view) => view,
+        Err(problem) => return without_snapshot(state, asked, &subject, problem).await,
+    };
     if subject.place() == Place::Durability {
         view.log = api::log::look(&state.doorway).await?;
     }
@@ -293,20 +298,58 @@ async fn show(state: &Arc<State>, asked: &Asked, subject: Subject) -> Result<Ans
     Ok(frame.answer(StatusCode::OK))
 }
 
+/// The overview of a server that cannot be looked at says why, as far as that is known.
+async fn without_snapshot(
+    state: &State,
+    asked: &Asked,
+    subject: &Subject,
+    problem: Problem,
+) -> Result<Answer, Problem> {
+    if subject.place() != Place::Overview {
+        return Err(problem);
+    }
+    let Some(troubles) = trouble::without_snapshot(state).await else {
+        return Err(problem);
+    };
+    let frame = Frame {
+        place: Place::Overview,
+        title: subject.title(),
+        events: None,
+        viewer: Viewer::of(state, asked),
+        content: html! {
+            (trouble::list(&troubles, &Live::default()))
+            p { (problem.detail) "." }
+        },
+    };
+    Ok(frame.answer(problem.status))
+}
+
 /// Source of a page.
 struct PageView<'a> {
     state: &'a State,
     snapshot: Arc<Snapshot>,
     /// The files of the log, as the page about durability was asked for; they do not change in it.
     log: LogView,
+    /// What is wrong, for the overview.
+    troubles: Troubles,
 }
 
 impl PageView<'_> {
+    /// For this page.
+    async fn of<'a>(subject: &Subject, state: &'a State) -> Result<PageView<'a>, Problem> {
+        let mut view = PageView::take(state).await?;
+        if subject.place() == Place::Overview {
+            view.troubles = trouble::in_snapshot(state, view.snapshot.clone()).await?;
+        }
+        Ok(view)
+    }
+
     async fn take(state: &State) -> Result<PageView<'_>, Problem> {
         Ok(PageView {
             state,
             snapshot: state.snapshots.demand(state).await?,
             log: LogView::default(),
+            troubles: Troubles::default(),
         })
     }
 }

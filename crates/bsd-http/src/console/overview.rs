@@ -7,13 +7,18 @@ use super::chart::{Unit, chart, line, spans};
 use super::history::{History, Sample, Span, clients, oldest_ready};
 use super::layout::facts;
 use super::live::Live;
-use super::{durability, words};
+use super::{durability, trouble, words};
 use crate::snapshot::Snapshot;
 
 pub(super) fn content(view: &PageView<'_>, span: Span, live: &Live) -> Markup {
     let snapshot = &*view.snapshot;
     let mut history = view.state.console.history();
+    let is_new = is_new(snapshot);
     html! {
+        // What is listed here is other than before: the page is loaded again.
+        (live.reload(&format!("{is_new} {}", trouble::digest(&view.troubles))))
+        @if is_new { (first_steps()) }
+        @if !is_new || view.troubles.count() > 0 { (trouble::list(&view.troubles, live)) }
         (tiles(snapshot, live))
         p class="lead" {
             (durability::verdict(view, live)) " "
@@ -22,6 +27,40 @@ pub(super) fn content(view: &PageView<'_>, span: Span, live: &Live) -> Markup {
         (spans("/", span, &history))
         div class="charts" { (charts(&history, span, live)) }
         (now(snapshot, &mut history, live))
+    }
+}
+
+/// No one has used the server so far.
+fn is_new(snapshot: &Snapshot) -> bool {
+    let queue = &snapshot.figures.queue;
+    queue.total_jobs == 0 && queue.jobs.total() == 0
+}
+
+/// What to do with a server that has nothing.
+fn first_steps() -> Markup {
+    html! {
+        section class="steps" aria-labelledby="steps" {
+            h2 id="steps" { "The first three steps" }
+            ol {
+                li {
+                    b { "Put a job." } " " code { "bsd-ctl put default hello" }
+                    ", any client of beanstalkd, or the form of the " a href="/tubes/default#put" {
+                        "tube default"
+                    } "."
+                }
+                li {
+                    b { "Let a worker reserve it." } " A worker watches the tube, sends "
+                    code { "reserve" } ", does the work and sends " code { "delete" }
+                    ". It is then among the " a href="/clients" { "clients" } "."
+                }
+                li {
+                    b { "Say what happens to jobs that fail." } " " code {
+                        "bsd-ctl policy set default delivery-limit=8 retry-min=5 dead-letter=failed"
+                    } " retries them with a delay, and sets them aside at last. This page then "
+                    "says what is wrong."
+                }
+            }
+        }
     }
 }
 

@@ -88,7 +88,7 @@ async fn tell(
 
 /// The changes; `None` from a server that does not answer.
 async fn look(state: &State, subject: &Subject, said: &mut Said) -> Option<Bytes> {
-    let view = PageView::take(state).await.ok()?;
+    let view = PageView::of(subject, state).await.ok()?;
     let live = Live::default();
     let _ = content(subject, &view, &live);
     said.news(live)

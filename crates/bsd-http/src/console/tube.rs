@@ -13,7 +13,7 @@ use super::layout::{Frame, Place, facts};
 use super::live::Live;
 use super::subject::Subject;
 use super::viewer::Viewer;
-use super::{Asked, PageView, SAID, policy, schedules, words};
+use super::{Asked, PageView, SAID, policy, schedules, trouble, words};
 use crate::State;
 use crate::answer::{Answer, Problem};
 use crate::api::look::{self, LISTED};
@@ -49,12 +49,14 @@ pub(super) async fn page(state: &Arc<State>, asked: &Asked) -> Result<Answer, Pr
     let tube = look::look_at_tube(&state.doorway, name.clone()).await?;
     let policy = policies::look(&state.doorway, name.clone()).await?;
     let scheduled = schedules_into(state, name).await?;
+    let wrong = trouble::of_tube(state, name).await?;
     let none = Vec::new();
     let found = Jobs::look(state, listed["jobs"].as_array().unwrap_or(&none)).await?;
     let subject = Subject::Tube(name.clone());
     let view = PageView::take(state).await?;
     let viewer = Viewer::of(state, asked);
     let content = html! {
+        (wrong)
         (numbers_of(&view, name, &tube, &Live::default()))
         (ways(viewer.admin().is_some()))
         section aria-labelledby="jobs" {

@@ -30,6 +30,17 @@ pub(crate) async fn see(state: &State, wait_max_seconds: u64) -> Result<Seen, Pr
     Ok(seen)
 }
 
+/// Look at a server that is open, with a snapshot that the caller already has.
+pub(crate) async fn see_in(
+    state: &State,
+    snapshot: Arc<Snapshot>,
+    wait_max_seconds: u64,
+) -> Result<Seen, Problem> {
+    let mut seen = Seen::outside(state, wait_max_seconds);
+    look_at(&mut seen, state, snapshot).await?;
+    Ok(seen)
+}
+
 async fn look_at(seen: &mut Seen, state: &State, snapshot: Arc<Snapshot>) -> Result<(), Problem> {
     seen.rise = state.past.rise(&snapshot);
     seen.snapshot = Some(snapshot);
