@@ -126,6 +126,7 @@ pub(super) enum Page {
     Tasks,
     Task,
     Find,
+    Found,
     Events,
     Login,
     Asset(Asset),
@@ -145,6 +146,7 @@ pub(super) enum Page {
     Count,
     Run,
     Cancel,
+    StopSearch,
 }
 
 impl Page {

@@ -630,6 +630,7 @@ mod tests {
         for route in ROUTES.iter().chain(console::ROUTES) {
             let looks = route.method == Method::GET
                 || route.path.starts_with("/api/v1/search")
+                || route.path.starts_with("/find/")
                 || route.path.ends_with("/history");
             let is_door = ["/login", "/logout"].contains(&route.path);
             let needs_admin = route.role == Role::Admin;

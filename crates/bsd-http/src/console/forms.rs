@@ -11,7 +11,7 @@ use hyper::StatusCode;
 use serde_json::{Map, Value, json};
 use tokio::time::sleep;
 
-use super::{Asked, Page, go_to, login, schedules as pages, words};
+use super::{Asked, Page, go_to, login, schedules as pages, search, words};
 use crate::State;
 use crate::answer::{Answer, Problem, Said};
 use crate::api::fields::Fields;
@@ -119,6 +119,7 @@ pub(super) async fn answer(
         Page::Count => count(state, &asked.captured, &form, asked.asker).await,
         Page::Run => run(state, &asked.captured, &form, asked.asker),
         Page::Cancel => cancel(state, &asked.captured, asked.asker),
+        Page::StopSearch => search::cancel(state, &asked),
         _ => Err(bad("there is no such form")),
     };
     state.snapshots.forget().await;

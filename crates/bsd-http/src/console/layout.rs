@@ -122,8 +122,8 @@ impl Frame {
                     }
                 }
                 form class="find" role="search" action="/find" {
-                    label class="hidden" for="find" { "Job id or part of a tube's name" }
-                    input id="find" name="q" type="search" placeholder="Job id or tube"
+                    label class="hidden" for="find" { "Job id, tube, or text in a body" }
+                    input id="find" name="q" type="search" placeholder="Job id, tube, text in bodies"
                         autocomplete="off" maxlength="200";
                     button { "Find" }
                 }
@@ -145,7 +145,7 @@ impl Frame {
 /// Which keys there are. The script opens it.
 fn keys() -> Markup {
     let keys = [
-        ("/", "look for a job or a tube"),
+        ("/", "look for a job, a tube, or text in bodies"),
         ("j", "to the next row of a list"),
         ("k", "to the row before"),
         ("Enter", "open it"),

@@ -12,6 +12,7 @@
 //! | `trouble` | what is wrong, and what is to be done? |
 //! | `jobs` | what does a list of jobs show of each? |
 //! | `body`, `notation` | what is in a body, for a person? |
+//! | `search` | where is what was typed into the one field? |
 //! | `chart` | what does a line of numbers look like? |
 //! | `words` | how are numbers said? |
 //! | `assets` | style, script, icon |
@@ -49,6 +50,7 @@ mod overview;
 mod past;
 mod policy;
 mod schedules;
+mod search;
 mod stream;
 mod subject;
 mod tasks;
@@ -165,7 +167,9 @@ pub(super) const ROUTES: &[Route] = &[
     of("/tasks/{task}", Role::Read, Page::Task).taking(&[SAID]),
     form("/tasks/{task}/run", Role::Admin, Page::Run),
     form("/tasks/{task}/cancel", Role::Admin, Page::Cancel),
-    of("/find", Role::Read, Page::Find).taking(&[Parameter::text("q", "A job's id, or a name")]),
+    of("/find", Role::Read, Page::Find).taking(search::PARAMETERS),
+    of("/find/{search}", Role::Read, Page::Found),
+    form("/find/{search}/cancel", Role::Read, Page::StopSearch),
     of("/events", Role::Read, Page::Events).taking(subject::PARAMETERS),
     of("/login", Role::Anyone, Page::Login).taking(login::PARAMETERS),
     form("/login", Role::Anyone, Page::Enter),
@@ -251,7 +255,8 @@ pub(super) async fn answer(
     let query = &asked.query;
     match wanted {
         Page::Asset(asset) => Ok(asset.answer(&asked.headers)),
-        Page::Find => Ok(find(query.text("q").unwrap_or_default())),
+        Page::Find => search::find(state, &asked).await,
+        Page::Found => search::page(state, &asked).await,
         Page::Body => job::download(state, &asked).await,
         Page::Events => stream::events(state, query),
         Page::Overview => show(state, &asked, Subject::overview(query)?).await,
@@ -351,16 +356,6 @@ impl PageView<'_> {
             log: LogView::default(),
             troubles: Troubles::default(),
         })
-    }
-}
-
-/// To the job with this id, or to the tubes with this in their names.
-fn find(wanted: &str) -> Answer {
-    let wanted = wanted.trim();
-    let is_id = !wanted.is_empty() && wanted.bytes().all(|byte| byte.is_ascii_digit());
-    match is_id {
-        true => go_to(&format!("/jobs/{wanted}")),
-        false => go_to(&format!("/tubes?q={}", words::escaped(wanted))),
     }
 }
 

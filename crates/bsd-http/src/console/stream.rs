@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout};
 use super::layout::STANDING;
 use super::live::{Live, Said};
 use super::subject::Subject;
-use super::{PageView, cluster, durability, overview, past, tasks, tube, tubes, viewer};
+use super::{PageView, cluster, durability, overview, past, search, tasks, tube, tubes, viewer};
 use crate::State;
 use crate::answer::{Answer, Content, Problem, page};
 use crate::query::Query;
@@ -44,6 +44,7 @@ pub(super) fn content(subject: &Subject, view: &PageView<'_>, live: &Live) -> Ma
         Subject::Tasks => tasks::content(view.state, live),
         Subject::Task(id) => tasks::one(view.state, id, live),
         Subject::History(id) => past::reading(view.state, id, live),
+        Subject::Search(id) => search::searching(view.state, id, live),
     }
 }
 

@@ -22,6 +22,8 @@ pub(super) enum Subject {
     Task(String),
     /// Of the job with this id.
     History(String),
+    /// The search of this number.
+    Search(String),
 }
 
 pub(super) const PARAMETERS: &[Parameter] = &[
@@ -37,10 +39,11 @@ pub(super) const PARAMETERS: &[Parameter] = &[
             "tasks",
             "task",
             "history",
+            "search",
         ],
     ),
     Parameter::word("span", "How far back", SPANS),
-    Parameter::text("name", "The tube, the task, or the job"),
+    Parameter::text("name", "The tube, the task, the job, or the search"),
     tubes::PARAMETERS[0],
     tubes::PARAMETERS[1],
     tubes::PARAMETERS[2],
@@ -70,9 +73,10 @@ impl Subject {
             "tasks" => Ok(Subject::Tasks),
             "task" => Ok(Subject::Task(name())),
             "history" => Ok(Subject::History(name())),
+            "search" => Ok(Subject::Search(name())),
             _ => Err(Problem::new(
                 StatusCode::BAD_REQUEST,
-                "of is overview, tubes, tube, durability, cluster, tasks, task or history",
+                "of is overview, tubes, tube, durability, cluster, tasks, task, history or search",
             )),
         }
     }
@@ -88,6 +92,7 @@ impl Subject {
             Subject::Tasks => "/events?of=tasks".to_owned(),
             Subject::Task(id) => format!("/events?of=task&name={}", words::escaped(id)),
             Subject::History(id) => format!("/events?of=history&name={}", words::escaped(id)),
+            Subject::Search(id) => format!("/events?of=search&name={}", words::escaped(id)),
         }
     }
 
@@ -98,7 +103,7 @@ impl Subject {
             Subject::Durability(_) => Place::Durability,
             Subject::Cluster => Place::Cluster,
             Subject::Tasks | Subject::Task(_) => Place::Tasks,
-            Subject::History(_) => Place::Elsewhere,
+            Subject::History(_) | Subject::Search(_) => Place::Elsewhere,
         }
     }
 
@@ -112,6 +117,7 @@ impl Subject {
             Subject::Tasks => "Tasks".into(),
             Subject::Task(id) => format!("Task {id}"),
             Subject::History(id) => format!("History of job {id}"),
+            Subject::Search(id) => format!("Search {id}"),
         }
     }
 }

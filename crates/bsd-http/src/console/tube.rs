@@ -13,7 +13,7 @@ use super::layout::{Frame, Place, facts};
 use super::live::Live;
 use super::subject::Subject;
 use super::viewer::Viewer;
-use super::{Asked, PageView, SAID, policy, schedules, trouble, words};
+use super::{Asked, PageView, SAID, policy, schedules, search, trouble, words};
 use crate::State;
 use crate::answer::{Answer, Problem};
 use crate::api::look::{self, LISTED};
@@ -180,6 +180,7 @@ fn states(name: &str, wanted: &str, tube: &Value, listed: &Value) -> Markup {
                     }
                 }
             }
+            (search::field_of_tube(name))
         }
         @if listed["is_cut"] == true {
             p { small { "Not all reserved jobs were looked at: those of the first clients." } }
