@@ -317,18 +317,20 @@ fn enter(site: &Site, token: &str) -> String {
     format!("Cookie: {}", cookie.split_once(';').unwrap().0)
 }
 
-const PAGES: [&str; 11] = [
+const PAGES: [&str; 13] = [
     "/",
     "/tubes",
     "/tubes/default",
     "/schedules",
     "/jobs/1",
     "/jobs/1/delete",
+    "/jobs/1/body",
     "/durability",
     "/clients",
     "/tasks",
     "/events?of=overview",
     "/find?q=1",
+    "/find/1",
 ];
 
 #[test]

@@ -45,6 +45,7 @@ mod cluster;
 mod cluster_admin;
 mod compatibility;
 mod console;
+mod console_causes;
 mod console_forms;
 mod contrib;
 mod crash;

@@ -109,7 +109,7 @@ fn jobs_that_come_while_someone_confirms_are_not_changed_unseen() {
     assert!(
         refused
             .text
-            .contains("<a href=\"/tubes/default\">Back to the tube</a>")
+            .contains("<a href=\"/tubes/default?state=ready#jobs\">Back to the tube</a>")
     );
     assert_eq!(counts(&site, "default"), [2, 0, 0]);
     submit(&site, "/tubes/default/count", "what=delete&state=ready");

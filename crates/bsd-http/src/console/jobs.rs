@@ -52,7 +52,7 @@ enum Read {
     Beginning(Vec<u8>, bool),
     TooLarge,
     /// It is damaged, or the disk does not give it.
-    NotRead,
+    Unreadable,
     #[default]
     NoTime,
 }
@@ -101,7 +101,7 @@ fn said(slice: &Slice<'_>, id: JobId) -> Option<Vec<u8>> {
 fn beginning(slice: &mut Slice<'_>, id: JobId) -> (Read, usize) {
     let size = slice.engine().queue().job(id).map(|job| job.body_size);
     if size.is_none_or(|size| size > BODY_SIZE_MAX) {
-        return (size.map_or(Read::NotRead, |_| Read::TooLarge), 0);
+        return (size.map_or(Read::Unreadable, |_| Read::TooLarge), 0);
     }
     match slice.run(Command::Peek(id)) {
         Ok(Reply::Found(mut job)) => {
@@ -109,7 +109,7 @@ fn beginning(slice: &mut Slice<'_>, id: JobId) -> (Read, usize) {
             job.body.truncate(body::PREFIX);
             (Read::Beginning(job.body, size > body::PREFIX), size)
         }
-        _ => (Read::NotRead, 0),
+        _ => (Read::Unreadable, 0),
     }
 }
 
@@ -276,7 +276,7 @@ fn body_of(beside: Option<&Beside>) -> Markup {
                 }
             }
             Some(Read::TooLarge) => small { "more than 64 KiB" },
-            Some(Read::NotRead) => small { "cannot be read" },
+            Some(Read::Unreadable) => small { "cannot be read" },
             Some(Read::NoTime) | None => small { "not read: the disk is slow" },
         }
     }
@@ -482,7 +482,7 @@ mod tests {
             body: Read::Beginning(b"<b>".to_vec(), false),
             said: Some(b"<i>".to_vec()),
         };
-        let shown = page(&[dead.clone()], vec![(7, beside)], Some("word"));
+        let shown = page(std::slice::from_ref(&dead), vec![(7, beside)], Some("word"));
         for part in [
             "&lt;b&gt;</code>",
             "failed: <q>&lt;i&gt;</q>",
