@@ -12,6 +12,7 @@
 //! | `past` | what must be there after a crash |
 //! | `failing` | calls of the disk fail, one by one: the class of the error stays |
 //! | `comparable` | the jobs of a log, as an engine and as an inspection have them |
+//! | `whole` | everything that a restart has to bring back, to compare |
 //!
 //! Compiled for tests and fuzzing only (feature `sim`); not part of the library. Random bytes alone find little
 //! here: checksums and rules of order reject nearly all of them. So each check reads its bytes as a
@@ -31,6 +32,7 @@ pub mod failing;
 mod forge;
 mod life;
 mod past;
+pub mod whole;
 
 use std::collections::BTreeMap;
 use std::path::Path;

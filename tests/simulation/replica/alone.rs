@@ -117,7 +117,7 @@ fn a_leader_that_is_closed_leaves_what_is_committed_and_no_more() {
         let client = engine.connect();
         run(&mut engine, client, put_command(b"committed"), now);
         rest(&mut engine, now);
-        let before = State::of(&engine, now);
+        let before = state_of(&engine, now);
         let stamp = engine.stamp();
         let reserve = Command::Reserve {
             timeout: Some(Duration::ZERO),
@@ -143,7 +143,7 @@ fn a_leader_that_is_closed_leaves_what_is_committed_and_no_more() {
         assert_eq!(opened.stamp(), stamp);
         // A log that ends in something else goes on in a new file.
         assert_eq!(opened.log().unwrap().segments(), segments);
-        let after = State::of(&opened, now);
+        let after = state_of(&opened, now);
         assert_eq!(before.difference(&after, now, false), None);
     }
 }
@@ -158,7 +158,7 @@ fn requests_for_which_the_open_segment_has_no_room_are_refused_while_something_i
         let client = engine.connect();
         run(&mut engine, client, put_command(&[1; 5000]), now);
         rest(&mut engine, now);
-        let before = State::of(&engine, now);
+        let before = state_of(&engine, now);
         let stamp = engine.stamp();
         let mut kept = 0;
         for nth in 0.. {
@@ -190,10 +190,7 @@ fn requests_for_which_the_open_segment_has_no_room_are_refused_while_something_i
         let opened = Engine::follow(&options(&fs.crash_image(Crash::KeepAll), mood), now);
         let opened = opened.unwrap();
         assert_eq!(opened.stamp(), stamp);
-        assert_eq!(
-            before.difference(&State::of(&opened, now), now, false),
-            None
-        );
+        assert_eq!(before.difference(&state_of(&opened, now), now, false), None);
         rest(&mut engine, now);
         let said = run(&mut engine, client, put_command(&[3; 5000]), now);
         assert!(matches!(said, Some(Said::Inserted(_))), "{said:?}");
@@ -213,7 +210,7 @@ fn a_full_disk_is_not_compacted_while_something_is_held() {
         while let Some(Said::Inserted(_)) = run(&mut engine, client, put_command(&body), now) {
             rest(&mut engine, now);
         }
-        let (before, stamp) = (State::of(&engine, now), engine.stamp());
+        let (before, stamp) = (state_of(&engine, now), engine.stamp());
         for id in before.jobs.keys() {
             let delete = Command::Delete(JobId(*id));
             run(&mut engine, client, delete, now);
@@ -223,10 +220,7 @@ fn a_full_disk_is_not_compacted_while_something_is_held() {
         let image = fs.crash_image(Crash::KeepAll);
         let opened = Engine::follow(&options(&image, mood), now).unwrap();
         assert_eq!(opened.stamp(), stamp);
-        assert_eq!(
-            before.difference(&State::of(&opened, now), now, false),
-            None
-        );
+        assert_eq!(before.difference(&state_of(&opened, now), now, false), None);
         rest(&mut engine, now);
         for id in before.jobs.keys() {
             run(&mut engine, client, Command::Delete(JobId(*id)), now);
@@ -259,7 +253,7 @@ fn deletes_on_a_full_disk_wait_for_what_is_held_and_are_not_refused() {
         fs.set_quota(Some(fs.used()));
         lead(&mut heir, now);
         let client = heir.connect();
-        for id in State::of(&heir, now).jobs.into_keys().map(JobId) {
+        for id in state_of(&heir, now).jobs.into_keys().map(JobId) {
             while heir.wants_quiet() || !heir.has_room_for(0) {
                 rest(&mut heir, now);
             }
@@ -338,10 +332,10 @@ fn no_counters_are_lost_for_want_of_room_beside_what_is_held() {
         later(&mut now, 200);
     }
     rest(&mut engine, now);
-    let state = State::of(&engine, now);
+    let state = state_of(&engine, now);
     drop(engine);
     let opened = Engine::follow(&options(&fs, mood), now).unwrap();
-    assert_eq!(state.difference(&State::of(&opened, now), now, true), None);
+    assert_eq!(state.difference(&state_of(&opened, now), now, true), None);
 }
 
 /// Whatever is left of the segment that the follower has.

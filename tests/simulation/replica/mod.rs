@@ -12,13 +12,13 @@
 mod alone;
 mod requests;
 mod runs;
-mod state;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bsd::check::whole::Whole;
 use bsd::engine::{Altered, ApplyError, Engine, Flow, JobAction, Options, ReplySink};
 use bsd::protocol::{Command, Op, Reply, Request};
 use bsd::random::Random;
@@ -27,7 +27,6 @@ use bsd::storage::format::Stamp;
 use bsd::storage::{SimFs, StoreError, SyncPolicy};
 use bsd::types::{ClientId, JobId, JobState, Now, Ticket};
 
-use self::state::State;
 use super::driver::{DIR, MS_NS, TUBES, beginning};
 use super::oracle::body;
 
@@ -40,7 +39,7 @@ struct Entry {
     term: u64,
     data: Vec<u8>,
     /// State after it, if that is known: of the last one of a turn.
-    state: Option<Rc<State>>,
+    state: Option<Rc<Whole>>,
 }
 
 struct Node {
@@ -264,7 +263,7 @@ impl Cluster {
         Stamp { index, term }
     }
 
-    fn state(&self, index: u64) -> Option<Rc<State>> {
+    fn state(&self, index: u64) -> Option<Rc<Whole>> {
         match index {
             0 => Some(Rc::default()),
             index => self.entries[index as usize - 1].state.clone(),
@@ -399,7 +398,7 @@ impl Cluster {
         let Some(state) = self.state(index) else {
             return;
         };
-        let found = State::of(engine, self.now);
+        let found = state_of(engine, self.now);
         if let Some(difference) = state.difference(&found, self.now, exact) {
             panic!("{who} after entry {index}: {difference}");
         }
@@ -570,7 +569,7 @@ impl Cluster {
         }
         let last = self.last();
         if last >= first {
-            let state = Rc::new(State::of(self.leader(), now));
+            let state = Rc::new(state_of(self.leader(), now));
             self.entries[last as usize - 1].state = Some(state);
             let new = self.new_acks.drain(..);
             self.acks.extend(new.map(|after| (after, first, last)));
@@ -737,16 +736,20 @@ impl Cluster {
     }
 
     fn check_all_same(&mut self) {
-        let state = State::of(self.leader(), self.now);
+        let state = state_of(self.leader(), self.now);
         for node in 0..self.nodes.len() {
             assert_eq!(self.nodes[node].engine().stamp().index, self.committed);
-            let found = State::of(self.nodes[node].engine(), self.now);
+            let found = state_of(self.nodes[node].engine(), self.now);
             // On a full disk counters go without.
             if let Some(difference) = state.difference(&found, self.now, !self.is_short) {
                 panic!("node {node} is apart: {difference}");
             }
         }
     }
+}
+
+fn state_of(engine: &Engine, now: Now) -> Whole {
+    Whole::of(engine, &TUBES, now)
 }
 
 fn later(now: &mut Now, ms: u32) {

@@ -134,7 +134,7 @@ fn the_logs_of_leader_and_followers_stay_bounded() {
             cluster.forget();
             for (nth, node) in cluster.nodes.iter().enumerate() {
                 node.fs.clear_trace();
-                let live = State::of(node.engine.as_ref().unwrap(), cluster.now).live_bytes();
+                let live = state_of(node.engine.as_ref().unwrap(), cluster.now).live_bytes();
                 let beyond = disk_bytes(&node.fs).saturating_sub(2 * live);
                 most[nth] = beyond.max(most[nth]);
             }
