@@ -13,6 +13,7 @@
 //! | `failing` | calls of the disk fail, one by one: the class of the error stays |
 //! | `comparable` | the jobs of a log, as an engine and as an inspection have them |
 //! | `whole` | everything that a restart has to bring back, to compare |
+//! | `extended` | random commands beyond those of beanstalkd |
 //!
 //! Compiled for tests and fuzzing only (feature `sim`); not part of the library. Random bytes alone find little
 //! here: checksums and rules of order reject nearly all of them. So each check reads its bytes as a
@@ -28,6 +29,7 @@ mod comparable;
 pub mod corpus;
 mod directory;
 mod dump;
+pub mod extended;
 pub mod failing;
 mod forge;
 mod life;

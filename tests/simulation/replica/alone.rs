@@ -18,6 +18,7 @@ fn alone(fs: &SimFs, segment_size: u32) -> (Engine, Mood) {
         buried: 0,
         large: false,
         short: None,
+        extended: 0,
     };
     let mut engine = Engine::follow(&options(fs, mood), beginning()).unwrap();
     lead(&mut engine, beginning());

@@ -10,6 +10,7 @@
 //! to it from records alone; so it is a second opinion.
 
 mod alone;
+mod extended;
 mod requests;
 mod runs;
 
@@ -77,6 +78,8 @@ struct Mood {
     large: bool,
     /// Bytes of the disks: which nodes have no more, and how many.
     short: Option<(Short, u64)>,
+    /// Hundredths of the requests that are extended commands.
+    extended: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,6 +116,7 @@ impl Mood {
             buried: random.pick(&[0, 0, 700]),
             large: true,
             short: None,
+            extended: 0,
         }
     }
 }
@@ -163,6 +167,10 @@ struct Crashed;
 struct Cluster {
     mood: Mood,
     random: Random,
+    /// For extended commands, so that they change nothing for seeds that once failed.
+    extending: Random,
+    /// How often clients were given jobs where that counts.
+    counted: BTreeMap<u64, u32>,
     now: Now,
     nodes: Vec<Node>,
     leader: usize,
@@ -220,6 +228,8 @@ impl Cluster {
         let mut cluster = Cluster {
             mood,
             random: Random::new(seed),
+            extending: Random::new(!seed),
+            counted: BTreeMap::new(),
             now,
             nodes: nodes.collect(),
             leader: 0,
@@ -295,8 +305,11 @@ impl Cluster {
             self.pass(200);
         }
         self.check_state(node, last, false);
+        self.forget_uncommitted(node);
         let (now, stamp) = (self.now, self.stamp(last));
         self.lead().as_follower().unwrap().lead(stamp, now).unwrap();
+        // It has finished what was under way, and no client has come yet.
+        self.check_state(node, last, false);
         self.boss = self.connect();
         self.workers = (0..WORKERS).map(|_| self.connect()).collect();
         (self.kicker, self.reserved) = (None, Vec::new());
@@ -398,10 +411,14 @@ impl Cluster {
         let Some(state) = self.state(index) else {
             return;
         };
-        let found = state_of(engine, self.now);
+        let mut found = state_of(engine, self.now);
+        if engine.is_following() && state.has_clear() {
+            found = found.without_others(&state);
+        }
         if let Some(difference) = state.difference(&found, self.now, exact) {
             panic!("{who} after entry {index}: {difference}");
         }
+        self.check_beats(&found, who);
     }
 
     /// An engine that follows, and is of no further use, leads: all bodies can be read.
@@ -412,7 +429,10 @@ impl Cluster {
         };
         engine.as_follower().unwrap().lead(stamp, self.now).unwrap();
         let client = engine.connect();
-        let ids: BTreeSet<JobId> = engine.queue().ids().collect();
+        let queue = engine.queue();
+        // Those of a clear that is not over are not found.
+        let ids = queue.ids().filter(|id| queue.job(*id).is_some());
+        let ids: BTreeSet<JobId> = ids.collect();
         for id in ids {
             let mut replies = Replies::default();
             let peek = Request::Command(Command::Peek(id));
@@ -426,7 +446,9 @@ impl Cluster {
     }
 
     fn check_body(&self, id: u64, bytes: &[u8]) {
-        let (of, size) = self.bodies[&id];
+        let Some((of, size)) = self.bodies.get(&id).copied() else {
+            return self.check_scheduled(id, bytes);
+        };
         assert!(
             body(JobId(of), size)[..] == *bytes,
             "job {id}: another body"
@@ -569,7 +591,9 @@ impl Cluster {
         }
         let last = self.last();
         if last >= first {
-            let state = Rc::new(state_of(self.leader(), now));
+            let mut state = state_of(self.leader(), now);
+            state.note_reserved(&self.counted);
+            let state = Rc::new(state);
             self.entries[last as usize - 1].state = Some(state);
             let new = self.new_acks.drain(..);
             self.acks.extend(new.map(|after| (after, first, last)));

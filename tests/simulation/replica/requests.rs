@@ -24,6 +24,9 @@ impl Cluster {
 
     /// Run a request if that may be; `false` if not.
     fn request(&mut self) -> Result<bool, Crashed> {
+        if self.mood.extended > 0 && self.extending.percent(self.mood.extended) {
+            return self.extended();
+        }
         let jobs = self.leader().queue().stats().jobs.total() as usize;
         let worker = self.random.below(WORKERS);
         let client = self.workers[worker];
@@ -184,25 +187,27 @@ impl Cluster {
         self.beside(awaited, done)
     }
 
-    fn nth_id(&self, nth: usize) -> Option<u64> {
+    pub(super) fn nth_id(&self, nth: usize) -> Option<u64> {
         let queue = self.leader().queue();
-        let mut ids: Vec<u64> = queue.ids().map(|id| id.0).collect();
+        let is_free = |id: &JobId| !extended::is_beat(queue, *id);
+        let ids = queue.ids().filter(is_free).map(|id| id.0);
+        let mut ids: Vec<u64> = ids.collect();
         ids.sort_unstable();
         ids.get(nth % ids.len().max(1)).copied()
     }
 
-    fn nth_reserved(&self, nth: usize) -> Option<(u64, usize)> {
+    pub(super) fn nth_reserved(&self, nth: usize) -> Option<(u64, usize)> {
         self.reserved.get(nth % self.reserved.len().max(1)).copied()
     }
 
-    fn interfere(&mut self) {
+    pub(super) fn interfere(&mut self) {
         if let Some((_, expected)) = &mut self.kicker {
             *expected = None;
         }
     }
 
     /// `None`: not now. Otherwise what was said, unless the client has to wait.
-    fn ask(
+    pub(super) fn ask(
         &mut self,
         client: ClientId,
         size: usize,
@@ -225,7 +230,11 @@ impl Cluster {
             said
         });
         if said == Some(Said::OutOfMemory) {
-            assert!(self.is_short, "{command:?} is refused on a disk with room");
+            let is_policed = self.mood.extended > 0;
+            assert!(
+                self.is_short || is_policed,
+                "{command:?} is refused on a disk with room"
+            );
             self.refused += 1;
         }
         assert_ne!(said, Some(Said::Failed), "{command:?}");
@@ -306,6 +315,7 @@ impl Cluster {
         let said = self.ask(self.workers[worker], 0, command)?;
         if let Some(Some(Said::Job(id, bytes))) = &said {
             self.check_body(*id, bytes);
+            self.note_counted(*id);
             self.reserved.retain(|(job, _)| job != id);
             self.reserved.push((*id, worker));
         }
