@@ -11,6 +11,7 @@
 //! | `crashes` | a crash at every file operation, and inside the recovery after it |
 //! | `defects` | crafted records, very many tubes, a disk full at any byte, too few descriptors |
 //! | `exhaustive` | every short sequence of commands, every crash in it; `BSD_EXHAUSTIVE_LENGTH` |
+//! | `extended` | lives under policies, with keys, reasons, clears and schedules; `BSD_EXTENDED_RUNS`, `BSD_EXTENDED_SEED` |
 //! | `faults` | every file operation fails, once and from then on |
 //! | `policies` | what is kept when not every acknowledgement waits for the disk |
 //! | `budget` | disks of every size, filled and emptied in every order; `BSD_BUDGET_RUNS`, `BSD_BUDGET_SEED` |
@@ -43,6 +44,7 @@ mod defects;
 mod displaced;
 mod driver;
 mod exhaustive;
+mod extended;
 mod faults;
 mod full_disk;
 mod kicks;
