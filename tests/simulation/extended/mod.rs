@@ -17,9 +17,13 @@
 //! | keys | a put gives a key that a job has to no second one |
 //! | deliveries | each one that a client has got counts, also after a crash; no job is handed out beyond its limit |
 //! | refusals | a command that is refused changes nothing |
+//! | turns | in a fair tube the group with the fewest reserved jobs comes first (`turns`) |
+//! | schedules | three whose firings are counted (`beats`): each fires once for each time, and makes up for what was missed as it says |
 //!
 //! `BSD_EXTENDED_RUNS` says how many seeds are tried (or `BSD_TEST_SCALE` times as many as usual);
 //! `BSD_EXTENDED_SEED` repeats one.
 
+mod beats;
 mod lives;
+mod turns;
 mod world;

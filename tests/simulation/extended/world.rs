@@ -16,6 +16,8 @@ use bsd::types::{ClientId, JobId, Now, Ticket};
 
 use super::super::driver::{MS_NS, TUBES, options};
 use super::super::oracle::body;
+use super::beats::{self, Beats};
+use super::turns::Turns;
 
 const WORKERS: usize = 3;
 
@@ -76,6 +78,7 @@ pub(super) struct Known {
     /// at which it counted.
     handed: BTreeMap<u64, u32>,
     counted: BTreeMap<u64, u32>,
+    pub(super) beats: Beats,
     /// The largest body, bytes.
     pub(super) size_max: usize,
     /// The step behind which the tube with many jobs is cleared.
@@ -90,6 +93,7 @@ impl Known {
             bodies: BTreeMap::new(),
             handed: BTreeMap::new(),
             counted: BTreeMap::new(),
+            beats: Beats::default(),
             size_max,
             clears_at: None,
         }
@@ -107,6 +111,7 @@ impl Known {
         for (id, count) in &mut self.counted {
             *count = (*count).min(self.handed[id]);
         }
+        self.beats.recover(state);
     }
 }
 
@@ -203,7 +208,7 @@ impl World {
 }
 
 pub(super) fn state_of(engine: &Engine, now: Now) -> Whole {
-    Whole::of(engine, &TUBES, now)
+    Whole::of(engine, &[TUBES[0], TUBES[1], TUBES[2], beats::TUBE], now)
 }
 
 /// A command without its body.
@@ -252,6 +257,11 @@ pub(super) fn assert_keys(before: &Whole, after: &Whole) {
 impl World {
     /// `count` random steps, and the end of the turn.
     pub(super) fn live(&mut self, seed: u64, count: u64) -> Result<(), Crashed> {
+        for set in self.known.beats.missing() {
+            if let Said::ScheduleSet = self.change(self.boss, set.clone(), false)? {
+                self.known.beats.note_set(&set, self.known.now);
+            }
+        }
         for nth in 0..count {
             let mut random = Random::new(seed).fork(nth);
             self.step(&mut random)?;
@@ -294,10 +304,11 @@ impl World {
         Ok(())
     }
 
-    /// A job that is there, or none.
+    /// A job that is there, other than those that are counted; or none.
     fn any_id(&self, random: &mut Random) -> JobId {
         let queue = self.engine.queue();
-        let mut ids: Vec<JobId> = queue.ids().collect();
+        let is_counted = |id: &JobId| queue.job(*id).is_some_and(|job| job.tube == beats::TUBE);
+        let mut ids: Vec<JobId> = queue.ids().filter(|id| !is_counted(id)).collect();
         ids.sort_unstable();
         let nth = random.below(ids.len() + 1);
         ids.get(nth).copied().unwrap_or(queue.next_id())
@@ -344,6 +355,10 @@ impl World {
             },
         };
         let policies = self.last().map(|state| TUBES.map(|it| state.policy_of(it)));
+        let turns = policies
+            .as_ref()
+            .map(|it| Turns::of(self.engine.queue(), it));
+        let mut turns = turns.unwrap_or_default();
         let said = self.ask(worker, command)?;
         if let Said::Jobs(jobs) = said {
             if self.points.is_some() {
@@ -352,6 +367,9 @@ impl World {
             }
             for (id, body) in jobs {
                 self.check_body(id, &body);
+                let queue = self.engine.queue();
+                let job = queue.job(id).expect("it is there");
+                turns.take(queue, job.tube, id);
                 self.note_handed(id, policies.as_ref());
             }
         }
@@ -484,6 +502,9 @@ impl World {
     fn settled(&mut self) {
         if let Some(log) = self.engine.log() {
             log.assert_accounts();
+        }
+        if let Some(Point { state, .. }) = self.points.as_ref().and_then(|it| it.last()) {
+            self.known.beats.settle(state, self.known.now);
         }
     }
 
