@@ -5,14 +5,19 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::comparable::{Answer, Answers, readable, recorded, seen, tube};
-use super::past::{Effect, Job, Past};
+use super::past::{Effect, Job, Past, Settings};
 use super::{DIR, Input, beginning, inspect, options, sound};
 use crate::attributes::{Attributes, Unique};
+use crate::clearing::ClearedStates;
 use crate::engine::{Altered, Engine, Flow, JobAction, Options};
-use crate::protocol::{Command, OnEach, Op, Request};
+use crate::pattern::Pattern;
+use crate::protocol::{
+    Command, Conflict, JobKey, OnEach, Op, PutWith, Request, SetPolicy, SetSchedule,
+};
+use crate::schedule::Schedule;
 use crate::storage::disk::sim::{Crash, Errno, Fault, Granularity, OpKind};
 use crate::storage::{SimFs, StoreError, SyncPolicy};
-use crate::types::{ClientId, JobId, Now, Ticket, Time};
+use crate::types::{ClientId, JobId, JobState, Now, SettingClass, Ticket, Time};
 
 /// The most starts in a case; the rest of its input is ignored.
 const STARTS_MAX: usize = 8;
@@ -121,7 +126,8 @@ impl World {
         let disk = self.disk.crash_image(Crash::DropUnsynced);
         let log = sound(inspect(&disk, DIR));
         assert!(log.is_intact(), "{:?}", log.losses);
-        self.past.recover(&recorded(&readable(&log)), log.next_id);
+        let found = recorded(&readable(&log));
+        self.past.recover(&found, None, log.next_id);
     }
 }
 
@@ -161,6 +167,15 @@ fn any_crash(input: &mut Input<'_>) -> Crash {
     }
 }
 
+fn settings(engine: &Engine) -> Settings {
+    let of = |class| {
+        let all = engine.settings(class);
+        all.map(move |(name, value)| ((class, name.to_owned()), value.to_vec()))
+    };
+    let classes = [SettingClass::Policy, SettingClass::Schedule];
+    classes.into_iter().flat_map(of).collect()
+}
+
 /// An engine and its clients.
 struct Life<'a> {
     disk: SimFs,
@@ -181,7 +196,9 @@ impl<'a> Life<'a> {
         let mut ids: Vec<JobId> = engine.queue().ids().collect();
         ids.sort_unstable();
         let found = seen(&mut engine, world.now, &ids);
-        world.past.recover(&found, engine.queue().next_id());
+        let settings = settings(&engine);
+        let next_id = engine.queue().next_id();
+        world.past.recover(&found, Some(&settings), next_id);
         Life {
             disk: world.disk.clone(),
             now: &mut world.now,
@@ -307,7 +324,8 @@ impl<'a> Life<'a> {
         let byte = input.byte();
         let id = JobId(u64::from(byte % 128) % (self.past.now().issued.0 + 2));
         match byte {
-            0..112 => self.peek(client, id),
+            0..96 => self.peek(client, id),
+            96..112 => self.extended(client, id, input),
             112..128 => self.batch(client, id, input),
             _ => self.alter(id, input),
         }
@@ -333,6 +351,144 @@ impl<'a> Life<'a> {
         });
         let effect = Effect::All(effects.collect());
         self.change(client, Command::Batch { on_each, ids }, effect)
+    }
+
+    /// A command that beanstalkd does not have.
+    fn extended(
+        &mut self,
+        client: usize,
+        id: JobId,
+        input: &mut Input<'_>,
+    ) -> Result<(), StoreError> {
+        let (kind, tube, pri) = (input.below(8), tube(input), input.byte().into());
+        let text = [b'?'; 40][..usize::from(pri as u8 % 40)].into();
+        match kind {
+            0 | 1 => self.put_with(client, (tube, pri, kind == 1), input),
+            // The job is ready, and of the same priority.
+            2 => self.change(client, Command::Fail { id, text }, Effect::Nothing),
+            3 => {
+                let bury = Command::BuryWithReason { id, pri, text };
+                self.change(client, bury, Effect::Bury(id, pri))
+            }
+            4 => {
+                let job = self.past.now().jobs.get(&id);
+                let is_there = job.is_some_and(|job| job.tube == tube);
+                let effect = match is_there {
+                    true => Effect::Nothing,
+                    false => Effect::Attribute(id, Some(tube)),
+                };
+                let to = tube.into();
+                self.change(client, Command::MoveJob { id, tube: to }, effect)
+            }
+            5 => {
+                use ClearedStates::{All, Buried, Delayed, Ready};
+                let states = input.pick(&[Ready, Delayed, Buried, All]);
+                let gone = self.engine.queue().cleared_ids(tube, states);
+                let effect = Effect::All(gone.into_iter().map(Effect::Delete).collect());
+                let tube = tube.into();
+                self.change(client, Command::ClearTube { tube, states }, effect)
+            }
+            6 => self.set_policy(client, tube, input),
+            _ => self.set_schedule(client, tube, input),
+        }
+    }
+
+    /// A put, with a key or without. Which job has the key is known.
+    fn put_with(
+        &mut self,
+        client: usize,
+        (tube, pri, has_key): (&'static str, u32, bool),
+        input: &mut Input<'_>,
+    ) -> Result<(), StoreError> {
+        let unique = input.pick(&[Unique::Exists, Unique::Waiting]);
+        let conflict = input.pick(&[Conflict::Keep, Conflict::Replace]);
+        let id = self.engine.queue().next_id();
+        let body: Rc<[u8]> = vec![id.0 as u8; input.pick(&[0, 100, 7000])].into();
+        let job = Job {
+            tube,
+            pri,
+            buried: None,
+            body: body.clone(),
+            home: tube,
+        };
+        let queue = self.engine.queue();
+        let holder = queue.key_holder(tube, "key").filter(|_| has_key);
+        let is_reserved = |id| {
+            queue
+                .job(id)
+                .is_some_and(|it| it.state == JobState::Reserved)
+        };
+        let effect = match holder {
+            None => Effect::Put(id, job),
+            Some(holder) if conflict == Conflict::Replace && !is_reserved(holder) => {
+                Effect::All(vec![Effect::Put(id, job), Effect::Delete(holder)])
+            }
+            Some(_) => Effect::Nothing,
+        };
+        let key = has_key.then(|| JobKey {
+            name: "key".into(),
+            unique,
+            conflict,
+        });
+        let put = PutWith {
+            tube: Some(tube.into()),
+            pri,
+            delay: 0,
+            ttr: 2,
+            at: None,
+            key,
+            group: input.pick(&[None, Some("group")]).map(Into::into),
+            body: (&*body).into(),
+        };
+        self.change(client, Command::PutWith(Box::new(put)), effect)
+    }
+
+    /// A policy that makes no job go anywhere: it refuses, holds back, or does nothing.
+    fn set_policy(
+        &mut self,
+        client: usize,
+        tube: &str,
+        input: &mut Input<'_>,
+    ) -> Result<(), StoreError> {
+        let text = input.pick(&["", "max-jobs=4", "max-reserved=1", "rate=1/s", "fair=on"]);
+        let name = input.pick(&[tube, "*"]);
+        let set = SetPolicy {
+            tubes: sound(Pattern::parse(name)),
+            policy: sound(text.parse()),
+        };
+        let (name, value) = (name.to_owned(), text.as_bytes().to_vec());
+        let effect = Effect::Set(SettingClass::Policy, name, value);
+        self.change(client, Command::SetPolicy(Box::new(set)), effect)
+    }
+
+    /// A schedule that does not fire, or none.
+    fn set_schedule(
+        &mut self,
+        client: usize,
+        tube: &str,
+        input: &mut Input<'_>,
+    ) -> Result<(), StoreError> {
+        let name = input.pick(&["a", "b"]).to_owned();
+        let size = input.pick(&[0, 9, 3000]);
+        if input.below(4) == 0 {
+            let effect = Effect::Set(SettingClass::Schedule, name.clone(), Vec::new());
+            return self.change(client, Command::ScheduleDelete(name.into()), effect);
+        }
+        let schedule = Schedule {
+            cron: "0 8 * * 1-5".to_owned(),
+            tube: tube.to_owned(),
+            is_paused: true,
+            body: vec![b's'; size],
+            ..Schedule::default()
+        };
+        let value = sound(schedule.encode());
+        let effect = Effect::Set(SettingClass::Schedule, name.clone(), value);
+        let set = Box::new(SetSchedule {
+            name,
+            schedule,
+            keeps_pause: false,
+        });
+        self.change(client, Command::ScheduleSet(set), effect)
     }
 
     /// A change beside the commands. A move is one effect: the job is in the one tube or in the other.

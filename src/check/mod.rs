@@ -164,6 +164,7 @@ fn contents(disk: &SimFs, dir: &str) -> BTreeMap<String, Vec<u8>> {
 mod tests {
     use super::corpus::Target;
     use super::{any_binlogs, any_directory, any_jobs, any_life};
+    use crate::protocol::Capabilities;
     use crate::protocol::any_bytes as protocol_check;
     use crate::storage::format::any_bytes as any_segment;
 
@@ -177,6 +178,22 @@ mod tests {
         };
         target.check_corpus();
         target.check_random();
+    }
+
+    #[test]
+    fn the_seeds_of_the_protocol_have_every_extended_command() {
+        let dir = format!("{}/fuzz/corpus/protocol", env!("CARGO_MANIFEST_DIR"));
+        let mut lines = Vec::new();
+        for entry in std::fs::read_dir(dir).unwrap() {
+            #[allow(clippy::disallowed_methods)] // a test's own data, no file of the server's
+            let seed = std::fs::read(entry.unwrap().path()).unwrap();
+            let all = seed.split(|byte| *byte == b'\n');
+            lines.extend(all.map(|line| String::from_utf8_lossy(line).trim().to_owned()));
+        }
+        for (word, _) in Capabilities::COMMANDS {
+            let is_it = |line: &String| line.split(' ').next() == Some(word);
+            assert!(lines.iter().any(is_it), "no seed has {word}");
+        }
     }
 
     #[test]

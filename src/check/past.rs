@@ -8,7 +8,10 @@ use std::fmt;
 use std::rc::Rc;
 
 use super::comparable::{Answer, Seen};
-use crate::types::{JobId, Ticket};
+use crate::types::{JobId, SettingClass, Ticket};
+
+/// The policies and schedules of a log.
+pub(super) type Settings = BTreeMap<(SettingClass, String), Vec<u8>>;
 
 /// A job, as far as a restart must restore it and a check needs it.
 #[derive(Clone)]
@@ -40,6 +43,8 @@ pub(super) enum Effect {
     Attribute(JobId, Option<&'static str>),
     /// These jobs become ready, if they are not.
     Ready(Vec<JobId>),
+    /// A setting gets this value; without a value it is removed.
+    Set(SettingClass, String, Vec<u8>),
     /// All of these or none.
     All(Vec<Effect>),
     Nothing,
@@ -71,6 +76,7 @@ pub(super) struct State {
     /// The greatest id given out.
     pub(super) issued: JobId,
     burials: u64,
+    settings: Settings,
 }
 
 impl State {
@@ -100,6 +106,12 @@ impl State {
                 for id in ids {
                     self.change(id, |job| job.buried = None);
                 }
+            }
+            Effect::Set(class, name, value) if value.is_empty() => {
+                self.settings.remove(&(class, name));
+            }
+            Effect::Set(class, name, value) => {
+                self.settings.insert((class, name), value);
             }
             Effect::All(effects) => effects.into_iter().for_each(|effect| self.apply(effect)),
             Effect::Nothing => {}
@@ -201,13 +213,13 @@ impl Past {
         self.least = self.least_durable;
     }
 
-    /// Check that the recovered state is allowed; from now on it is the only one.
-    pub(super) fn recover(&mut self, seen: &Seen, next_id: JobId) {
+    /// Check that the recovered state is allowed, with its settings if they are known; from now on it is the only one.
+    pub(super) fn recover(&mut self, seen: &Seen, settings: Option<&Settings>, next_id: JobId) {
         let possible = &self.states[self.least..];
-        let found = possible
-            .iter()
-            .rev()
-            .find(|(_, state)| state.is(seen, next_id));
+        let found = possible.iter().rev().find(|(_, state)| {
+            let has_settings = settings.is_none_or(|found| *found == state.settings);
+            state.is(seen, next_id) && has_settings
+        });
         let Some((_, state)) = found else {
             let show =
                 |(id, (tube, is_buried, pri, body)): (&JobId, &(String, bool, u32, Vec<u8>))| {
@@ -217,7 +229,9 @@ impl Past {
                     )
                 };
             let seen: Vec<String> = seen.iter().map(show).collect();
-            panic!("recovered: {seen:#?}, next id {next_id}; possible: {possible:#?}");
+            panic!(
+                "recovered: {seen:#?}, {settings:?}, next id {next_id}; possible: {possible:#?}"
+            );
         };
         *self = Past::beginning_with(state.clone());
     }
