@@ -161,6 +161,16 @@ macro_rules! methods {
             self.run(calls::reserve_job(id)) $($awaiting)*
         }
 
+        /// Reserve these jobs, each whatever its tube and state, unless it is reserved: all are asked
+        /// for at once, and each has its own result.
+        ///
+        /// # Errors
+        /// No connection can be made. For each: [`NotFound`](crate::ErrorKind::NotFound).
+        pub $($asyncness)? fn reserve_jobs(&mut self, ids: &[JobId]) -> Result<Vec<Result<Job>>> {
+            let calls = ids.iter().map(|id| calls::reserve_job(*id)).collect();
+            self.run_all(calls) $($awaiting)*
+        }
+
         /// Reserve several jobs: wait for the first one as [`reserve`](Self::reserve) does, then take
         /// those that are ready, `most` in all, 1 to 1,000, and 1 MiB of bodies. None: an empty list.
         ///
@@ -321,6 +331,15 @@ macro_rules! methods {
             self.run(calls::peek(id)) $($awaiting)*
         }
 
+        /// These jobs, whatever their states: all are asked for at once, and each has its own result.
+        ///
+        /// # Errors
+        /// No connection can be made. For each: [`NotFound`](crate::ErrorKind::NotFound).
+        pub $($asyncness)? fn peek_jobs(&mut self, ids: &[JobId]) -> Result<Vec<Result<Job>>> {
+            let calls = ids.iter().map(|id| calls::peek(*id)).collect();
+            self.run_all(calls) $($awaiting)*
+        }
+
         /// The next ready job of the used tube.
         ///
         /// # Errors
@@ -393,12 +412,33 @@ macro_rules! methods {
             self.run(calls::stats_job(id)) $($awaiting)*
         }
 
+        /// What is known of these jobs: all are asked for at once, and each has its own result.
+        ///
+        /// # Errors
+        /// No connection can be made. For each: [`NotFound`](crate::ErrorKind::NotFound).
+        pub $($asyncness)? fn stats_jobs(&mut self, ids: &[JobId]) -> Result<Vec<Result<JobStats>>> {
+            let calls = ids.iter().map(|id| calls::stats_job(*id)).collect();
+            self.run_all(calls) $($awaiting)*
+        }
+
         /// What a job has beyond a plain one, and why its last delivery failed.
         ///
         /// # Errors
         /// [`NotFound`](crate::ErrorKind::NotFound), [`Unsupported`](crate::ErrorKind::Unsupported).
         pub $($asyncness)? fn stats_job_extended(&mut self, id: JobId) -> Result<ExtendedJobStats> {
             self.run(calls::stats_job_extended(id)) $($awaiting)*
+        }
+
+        /// What these jobs have beyond plain ones: all are asked for at once, and each has its own result.
+        ///
+        /// # Errors
+        /// No connection can be made. For each: as for [`stats_job_extended`](Self::stats_job_extended).
+        pub $($asyncness)? fn stats_jobs_extended(
+            &mut self,
+            ids: &[JobId],
+        ) -> Result<Vec<Result<ExtendedJobStats>>> {
+            let calls = ids.iter().map(|id| calls::stats_job_extended(*id)).collect();
+            self.run_all(calls) $($awaiting)*
         }
 
         /// Delete all jobs of a tube that are in these states, but no reserved ones. Gives how many.
