@@ -2,8 +2,9 @@
 //! fails. The server counts, and sets poison jobs aside. Workers and server are killed meanwhile.
 //!
 //! The scripts `tests/clients/worker.*` are workers of greenstalk for Python and of Pheanstalk for PHP,
-//! as their users write them. A job's body says what becomes of it: `good` is done, `release` fails,
-//! `crash` ends its worker.
+//! as their users write them. Beside them work those of `clients/rust/examples/fleet.rs`, on the worker of
+//! `bsd-client`. A job's body says what becomes of it: `good` is done, `release` fails, `crash` ends its
+//! worker.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
@@ -13,9 +14,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use bsd::random::Random;
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::clients::{python_with, script};
-use crate::harness::{Launch, POLL_EVERY, Server, program, skip, wait_until};
+use crate::harness::{Launch, POLL_EVERY, Server, client_example, program, skip, wait_until};
 use crate::volume::{seed_of_run, volume};
 use crate::wire::Wire;
 
@@ -37,6 +39,8 @@ enum Said {
         id: u64,
         body: String,
     },
+    /// It stops on SIGTERM from now on.
+    Up(usize),
     /// It has ended.
     Ended(usize),
 }
@@ -44,22 +48,33 @@ enum Said {
 /// How a worker is started, without the address of the server.
 type Start = Vec<String>;
 
+/// Exit codes of a worker of `bsd-client` that was told to stop: it has stopped, or met a job that ends
+/// it.
+const STOPPED: [Option<i32>; 2] = [Some(0), Some(7)];
+
 /// Workers that run.
 struct Fleet {
-    start: Start,
+    /// Of these in turn.
+    starts: Vec<Start>,
     workers: BTreeMap<usize, Child>,
     started: usize,
+    /// Workers that stop on SIGTERM.
+    up: BTreeSet<usize>,
+    /// How many have done so.
+    stopped: usize,
     tell: Sender<Said>,
     said: Receiver<Said>,
 }
 
 impl Fleet {
-    fn new(start: Start) -> Fleet {
+    fn new(starts: Vec<Start>) -> Fleet {
         let (tell, said) = channel();
         Fleet {
-            start,
+            starts,
             workers: BTreeMap::new(),
             started: 0,
+            up: BTreeSet::new(),
+            stopped: 0,
             tell,
             said,
         }
@@ -68,8 +83,9 @@ impl Fleet {
     fn add(&mut self, server: &Server) {
         let number = self.started;
         self.started += 1;
-        let mut child = Command::new(&self.start[0])
-            .args(&self.start[1..])
+        let start = &self.starts[number % self.starts.len()];
+        let mut child = Command::new(&start[0])
+            .args(&start[1..])
             .args(["127.0.0.1", &server.port().to_string()])
             .stdout(Stdio::piped())
             // Where the server is killed they say so, at length.
@@ -81,7 +97,11 @@ impl Fleet {
         std::thread::spawn(move || {
             let mut line = String::new();
             while stdout.read_line(&mut line).is_ok_and(|size| size > 0) {
-                if let Some(said) = parse(&line) {
+                let said = match &*line {
+                    "up\n" => Some(Said::Up(number)),
+                    line => parse(line),
+                };
+                if let Some(said) = said {
                     let _ = tell.send(said);
                 }
                 line.clear();
@@ -93,9 +113,13 @@ impl Fleet {
 
     /// What a worker says next, if one does so soon. One that has ended by itself is replaced.
     fn next(&mut self, server: &Server) -> Option<Said> {
-        let said = self.said.recv_timeout(POLL_EVERY).ok()?;
-        let Said::Ended(number) = said else {
-            return Some(said);
+        let number = match self.said.recv_timeout(POLL_EVERY).ok()? {
+            Said::Ended(number) => number,
+            Said::Up(number) => {
+                self.up.insert(number);
+                return None;
+            }
+            said => return Some(said),
         };
         if let Some(mut worker) = self.workers.remove(&number) {
             worker.wait().unwrap();
@@ -104,11 +128,22 @@ impl Fleet {
         None
     }
 
-    /// End one of them in the middle of whatever it does, and begin another.
+    /// End one of them in the middle of whatever it does, and begin another. One that stops when it is
+    /// told to is told so every other time: it finishes its job and says that all is well.
     fn kill_one(&mut self, random: &mut Random, server: &Server) {
         let at = random.below(self.workers.len() as u32) as usize;
         let number = *self.workers.keys().nth(at).unwrap();
-        end(self.workers.remove(&number).unwrap());
+        let mut worker = self.workers.remove(&number).unwrap();
+        if self.up.contains(&number) && random.one_in(2) {
+            let pid = Pid::from_raw(worker.id() as i32).unwrap();
+            // It may have met a job that ends it just now.
+            kill_process(pid, Signal::TERM).unwrap();
+            wait_until("a worker stops", || worker.try_wait().unwrap().is_some());
+            let code = worker.wait().unwrap().code();
+            assert!(STOPPED.contains(&code), "a worker ended with {code:?}");
+            self.stopped += 1;
+        }
+        end(worker);
         self.add(server);
     }
 
@@ -235,7 +270,7 @@ fn an_unchanged_worker(start: Start) {
         .iter()
         .map(|body| (put(&mut wire, "work", body), (*body).to_owned()))
         .collect();
-    let mut fleet = Fleet::new(start);
+    let mut fleet = Fleet::new(vec![start]);
     fleet.add(&server);
     let (mut got, mut done) = (BTreeMap::<u64, usize>::new(), 0);
     let deliveries = 2 + 4 * LIMIT;
@@ -246,7 +281,7 @@ fn an_unchanged_worker(start: Start) {
                 *got.entry(id).or_default() += 1;
             }
             Some(Said::Done { .. }) => done += 1,
-            Some(Said::Ended(_)) | None => {}
+            Some(Said::Up(_) | Said::Ended(_)) | None => {}
         }
         // The last of them becomes one when its worker is seen to be gone.
         let is_said = got.values().sum::<usize>() == deliveries && done == 2;
@@ -295,7 +330,7 @@ impl Ledger {
                 assert_eq!(self.put.get(&id), Some(&body), "job {id}");
                 *self.deliveries.entry(id).or_default() += 1;
             }
-            Said::Done { .. } | Said::Ended(_) => {}
+            Said::Done { .. } | Said::Up(_) | Said::Ended(_) => {}
         }
     }
 
@@ -363,17 +398,18 @@ fn put_round(wire: &mut Wire, round: u64, random: &mut Random, ledger: &mut Ledg
     }
 }
 
-/// Workers are killed at random, and now and then the server: every good job is done, no poison job is
+/// Workers of two clients are killed at random or told to stop, and now and then the server is killed: every good job is done, no poison job is
 /// delivered more often than its limit, of two jobs with one key one is there, and a schedule has
 /// fired once for each minute.
 #[test]
 fn a_fleet_that_is_killed_at_random_does_every_job_and_no_poison_job_too_often() {
-    let Some(start) = python() else { return };
+    let rust = vec![client_example("fleet").display().to_string()];
+    let starts = [python(), Some(rust)].into_iter().flatten().collect();
     let mut random = Random::new(seed_of_run("BSD_FLEET_SEED"));
     let until = Instant::now() + Duration::from_secs(volume("BSD_FLEET_SECONDS", 5));
     let dir = tempfile::TempDir::new().unwrap();
     let mut ledger = Ledger::default();
-    let mut fleet = Fleet::new(start);
+    let mut fleet = Fleet::new(starts);
     let mut began = None;
     let mut round = 0;
     loop {
@@ -454,8 +490,10 @@ fn finish(wire: &mut Wire, fleet: &mut Fleet, server: &Server, ledger: &mut Ledg
         }
     };
     println!(
-        "{} jobs, {} of them poison, {ticks} firings",
+        "{} jobs, {} of them poison, {ticks} firings; {} workers, {} of them told to stop",
         ledger.put.len(),
-        poison.len()
+        poison.len(),
+        fleet.started,
+        fleet.stopped
     );
 }

@@ -73,20 +73,37 @@ pub(crate) fn bsd_ctl() -> &'static Path {
 /// A tool of `tools/`: `cargo test` and `cargo build` put it next to the directory of this test's
 /// program, `cargo test --test it` does not. One that is older than its sources fails the test.
 fn tool(name: &str) -> PathBuf {
+    let own = format!("tools/{name}/src");
+    let sources = [
+        "src",
+        "tools/bsd-tools/src",
+        "clients/rust/src",
+        "crates/bsd-archive/src",
+        "crates/bsd-cluster/src",
+        &own,
+    ];
+    built(name, &sources, "`cargo build`")
+}
+
+/// An example of the client for Rust, which `cargo test` makes as well.
+pub(crate) fn client_example(name: &str) -> PathBuf {
+    let sources = ["clients/rust/src", "clients/rust/examples"];
+    let build = "`cargo build -p bsd-client --examples --all-features`";
+    built(&format!("examples/{name}"), &sources, build)
+}
+
+/// A program beside the directory of this test's own, which is to be newer than its sources.
+fn built(name: &str, sources: &[&str], build: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let program = test.ancestors().nth(2).unwrap().join(name);
     let built = program.metadata().and_then(|it| it.modified());
-    let root = Path::new(ROOT);
-    let own = format!("tools/{name}/src");
-    let crates = ["crates/bsd-archive/src", "crates/bsd-cluster/src"];
-    let sources = ["src", "tools/bsd-tools/src", &own]
-        .into_iter()
-        .chain(crates);
-    let mut changed = sources.map(|dir| last_change(&root.join(dir)));
+    let changed = sources
+        .iter()
+        .map(|dir| last_change(&Path::new(ROOT).join(dir)));
     assert!(
-        built.is_ok_and(|built| changed.all(|changed| changed <= built)),
-        "{} is missing, or older than its sources; build it: `cargo build`, with --release if the \
-         test is run so",
+        built.is_ok_and(|built| changed.max().is_none_or(|changed| changed <= built)),
+        "{} is missing, or older than its sources; build it: {build}, with --release if the test is \
+         run so",
         program.display()
     );
     program
