@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use bsd_client::Tls;
 use clap::Args;
 use serde_json::Value;
 use ureq::http::{Method, Request, Response};
@@ -52,6 +53,14 @@ impl ApiArgs {
         (!id.is_empty() && server["id"] == *id).then_some((api, server))
     }
 
+    /// The file with the token, and TLS, for a connection of the protocol.
+    ///
+    /// # Errors
+    /// One of the files for TLS cannot be read.
+    pub(crate) fn for_protocol(&self) -> Result<(Option<&PathBuf>, Option<Tls>), Failure> {
+        Ok((self.token_file.as_ref(), self.tls.for_protocol()?))
+    }
+
     /// # Errors
     /// The file with the token, or one of those for TLS, cannot be read.
     pub(crate) fn open(&self, context: &Context<'_>) -> Result<Api, Failure> {
@@ -88,7 +97,7 @@ impl ApiArgs {
 }
 
 /// A file that others may read or write is refused, as the server refuses its own.
-fn read_token(path: &Path) -> Result<String, Failure> {
+pub(crate) fn read_token(path: &Path) -> Result<String, Failure> {
     let unusable = |why: &dyn std::fmt::Display| {
         Failure::Input(format!(
             "the token cannot be read from {}: {why}",

@@ -73,6 +73,7 @@ _bsd_ctl_and_tubes() {{
     local word="${{COMP_WORDS[COMP_CWORD]}}" command="${{COMP_WORDS[1]}}" tubes
     [[ $COMP_CWORD -gt 1 && $word != -* ]] || return 0
     case "$command:${{COMP_WORDS[COMP_CWORD-1]}}" in
+        move:--to) return 0 ;;
         *:--tube | *:--to) COMPREPLY=() ;;
         *:-*) return 0 ;;
         {commands}) ;;

@@ -15,6 +15,7 @@ use crate::confirm::confirm;
 use crate::job::State;
 use crate::pick::Pick;
 use crate::table::Table;
+use crate::transfer::{Elsewhere, What};
 use crate::{Context, EXIT_OK, Failure, names, note};
 
 /// How often the server is asked how far it is.
@@ -27,10 +28,23 @@ than one, and moves them between the commands of clients: each keeps its id and 
 one of the two tubes after a crash. Jobs that clients have reserved stay. Ctrl-C ends it; what was
 moved stays moved. In a PATTERN, * stands for any characters and ? for one; put it in quotes.
 
+With --to the jobs go to another server, bsd or beanstalkd, into the tube of the same name, or TUBE.
+This is over the protocol, with the token of --token-file and the authority of --tls-ca. Each job is
+put there, and then deleted here: some at a time, and in their order. A job has a new id there. What
+it keeps besides is what an import keeps: see `bsd-ctl import --help`. No job is lost, whatever ends
+in between. If bsd-ctl is killed, up to 100 jobs are at both servers. Ready jobs are reserved here
+before they are put there: if it is killed, that is a delivery that has failed.
+
+If that server refuses a job, it stays here: run the command again when that is repaired. A job with
+a key stays while another one has the key there; so does a job with a key or a group if that server is
+beanstalkd, and one that is too large for it.
+
 Examples:
   bsd-ctl move mail post --yes
   bsd-ctl move 'mail*' post --state buried --kick --rate 100 --yes
   bsd-ctl move mail post --limit 10000 --contains o --yes
+  bsd-ctl move mail --to 10.0.0.2:11300 --yes
+  bsd-ctl move 'mail*' --to 10.0.0.2:11300 --state buried --limit 100 --yes
 
 ",
     exit_codes!()
@@ -43,8 +57,10 @@ pub(crate) struct MoveArgs {
     #[arg(value_name = "TUBE|PATTERN", value_parser = names::parse_pattern)]
     from: String,
     /// The tube that they are moved to
-    #[arg(value_parser = names::parse_tube)]
-    to: String,
+    #[arg(value_name = "TUBE", value_parser = names::parse_tube, required_unless_present = "server")]
+    to: Option<String>,
+    #[command(flatten)]
+    elsewhere: Elsewhere,
     /// Only jobs in this state; may be given several times [default: all that are not reserved]
     #[arg(long = "state", value_name = "STATE", value_enum)]
     states: Vec<State>,
@@ -83,17 +99,40 @@ impl How {
     }
 }
 
+/// The states of jobs that are moved to another server.
+fn moved_states(chosen: &[State]) -> Vec<bsd_client::State> {
+    let all = [
+        (State::Buried, bsd_client::State::Buried),
+        (State::Delayed, bsd_client::State::Delayed),
+        (State::Ready, bsd_client::State::Ready),
+    ];
+    let is_meant = |state: &State| chosen.is_empty() || chosen.contains(state);
+    let meant = all.into_iter().filter(|(state, _)| is_meant(state));
+    meant.map(|(_, state)| state).collect()
+}
+
 pub(crate) fn run_move(args: &MoveArgs, context: &mut Context<'_>) -> Result<u8, Failure> {
+    if let Some(server) = &args.elsewhere.server {
+        let what = What {
+            pattern: &args.from,
+            tube: args.to.as_deref(),
+            states: moved_states(&args.states),
+            limit: args.how.limit,
+            is_yes: args.how.yes,
+        };
+        return args.elsewhere.run(server, &what, &args.how.api, context);
+    }
+    let to = args.to.as_deref().unwrap_or_default();
     let mut filter = json!({"tube": args.from});
     if !args.states.is_empty() {
         filter["states"] = State::words(&args.states);
     }
     args.pick.add_to(&mut filter);
     let change = Change {
-        body: json!({"action": "move", "to": args.to, "kick": args.kick, "filter": filter}),
+        body: json!({"action": "move", "to": to, "kick": args.kick, "filter": filter}),
         verb: "move",
         done: "moved",
-        about: format!("of {} to {}", args.from, args.to),
+        about: format!("of {} to {to}", args.from),
     };
     change.run(&args.how, context)
 }

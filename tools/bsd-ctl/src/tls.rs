@@ -1,7 +1,9 @@
-//! TLS to the server's HTTP: the trusted authority, and the certificate of this tool.
+//! TLS to the server's HTTP, and to servers between which jobs are moved: the trusted authority, and the
+//! certificate of this tool.
 
 use std::path::{Path, PathBuf};
 
+use bsd_client::Tls;
 use clap::Args;
 use ureq::tls::{Certificate, ClientCert, PemItem, PrivateKey, RootCerts, TlsConfig, parse_pem};
 
@@ -53,6 +55,41 @@ impl TlsArgs {
         }
         Ok(config.build())
     }
+}
+
+impl TlsArgs {
+    /// # Errors
+    /// As of [`TlsArgs::read`].
+    pub(crate) fn for_protocol(&self) -> Result<Option<Tls>, Failure> {
+        let TlsArgs {
+            tls_ca,
+            tls_cert,
+            tls_key,
+        } = self;
+        for_protocol(tls_ca.as_deref(), tls_cert.as_deref(), tls_key.as_deref())
+    }
+}
+
+/// TLS for beanstalkd's protocol; `None` without an authority.
+///
+/// # Errors
+/// A file cannot be read, or has not the expected content.
+pub(crate) fn for_protocol(
+    ca: Option<&Path>,
+    cert: Option<&Path>,
+    key: Option<&Path>,
+) -> Result<Option<Tls>, Failure> {
+    let Some(path) = ca else { return Ok(None) };
+    let authorities = text_of(path)?;
+    let tls = match (cert, key) {
+        (Some(cert), Some(key)) => Tls::with_identity(
+            authorities.as_bytes(),
+            text_of(cert)?.as_bytes(),
+            text_of(key)?.as_bytes(),
+        ),
+        _ => Tls::with_authorities(authorities.as_bytes()),
+    };
+    tls.map(Some).map_err(|error| unusable(path, &error))
 }
 
 fn certificates(path: &Path) -> Result<Vec<Certificate<'static>>, Failure> {

@@ -64,7 +64,7 @@ fn manual_pages_and_completions_are_there_for_every_command() {
     let zsh = std::fs::read_to_string(dir.path().join("zsh/_bsd-ctl")).unwrap();
     for (line, is_of_tubes) in [
         ("':tube -- The tube:", true),
-        ("':to -- The tube that they are moved to:", true),
+        ("'::to -- The tube that they are moved to:", true),
         ("':name -- The schedule", false),
         ("':id -- The job:", false),
     ] {

@@ -8,14 +8,11 @@ use bsd_tools::yaml::Dictionary;
 use clap::{Args, ValueEnum};
 use serde_json::{Map, Value, json};
 
-use super::check_can;
+use super::{BATCH_JOBS, BATCH_SIZE, check_can};
 use crate::{Context, EXIT_OK, Failure, json, names, note};
 
 /// Jobs of a page.
 const PAGE: usize = 1000;
-/// Jobs, and bytes of their bodies, that are asked for at a time.
-const BATCH_JOBS: usize = 100;
-const BATCH_SIZE: u64 = 4 << 20;
 
 const EXPORT_HELP: &str = concat!(
     "\
