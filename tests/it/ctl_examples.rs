@@ -79,6 +79,7 @@ fn shell(
 fn the_examples_of_the_help_work_with_both_servers() {
     let log = TempDir::new().unwrap();
     let bsd = Site::start(Launch::bsd().dir(log.path()));
+    let other = Launch::bsd().memory().start();
     let bsd = (bsd.server, Some(bsd.address));
     let beanstalkd = Launch::beanstalkd().map(|launch| (launch.start(), None));
     for (server, http) in [bsd].into_iter().chain(beanstalkd) {
@@ -116,6 +117,7 @@ fn the_examples_of_the_help_work_with_both_servers() {
                 // Each on jobs of its own, whose ids the example could not know.
                 let first = stage(&server);
                 let example = with_ids(example.trim(), first);
+                let example = example.replace("10.0.0.2:11300", &other.address().to_string());
                 let (code, said) = shell(&server, http, dir.path(), &example);
                 // The server has no archive, follows none, is one of none, and has no other clients; and
                 // no one watches the tubes.

@@ -52,6 +52,7 @@ mod crash;
 mod ctl;
 mod ctl_api;
 mod ctl_examples;
+mod ctl_move;
 mod ctl_tasks;
 #[cfg(target_os = "linux")]
 mod ctl_terminal;
