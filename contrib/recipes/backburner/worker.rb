@@ -1,0 +1,4 @@
+require_relative 'jobs'
+
+$stdout.sync = true
+Backburner.work('mail')
