@@ -43,7 +43,7 @@ fn package() -> PathBuf {
 }
 
 /// Run it to its end, which must be a success, and return what it wrote.
-fn run(command: &mut Command) -> String {
+pub(crate) fn run(command: &mut Command) -> String {
     let said = NamedTempFile::new().unwrap();
     // Both write behind each other.
     let append = || fs::OpenOptions::new().append(true).open(said.path());
