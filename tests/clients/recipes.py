@@ -496,7 +496,7 @@ class Ansible(Recipe):
         playbook = of_venv("ansible-playbook")
         folder = self.folder()
         more = {
-            "bsd_package": "bsd-server.deb",
+            "server_package": "bsd-server.deb",
             "bsd_defaults": str(folder / "bsd"),
             "ansible_become": False,
             "ansible_python_interpreter": sys.executable,

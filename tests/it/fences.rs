@@ -12,7 +12,9 @@ use crate::harness::{Launch, bsd_ctl, bsd_wal, program, skip};
 use crate::http::Site;
 
 /// Kinds of blocks without commands.
-const OTHER: [&str; 7] = ["text", "ini", "json", "python", "rust", "toml", "yaml"];
+const OTHER: [&str; 10] = [
+    "go", "ini", "json", "php", "python", "ruby", "rust", "text", "toml", "yaml",
+];
 /// Why a block of commands is not run.
 const REASONS: [(&str, &str); 8] = [
     ("build", "it builds the project"),

@@ -91,6 +91,7 @@ mod pair;
 mod policies;
 mod prometheus;
 mod proxy;
+mod recipes;
 mod refusals;
 mod restart;
 mod s3;
