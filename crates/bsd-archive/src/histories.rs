@@ -4,10 +4,14 @@
 //! these states, that of the position up to which was restored, and none older than the one that
 //! the writer reported to be archived. A history may go on from a restore, as after a lost machine.
 //!
+//! In one history in four clients send extended commands too. A server that starts on what was
+//! restored has the same attributes and settings there, and has fired as often as it says. A tick may
+//! do several things, and a restore ends between two of them.
+//!
 //! `BSD_ARCHIVE_RUNS` and `BSD_ARCHIVE_FIRST` say how many histories there are and which is the
 //! first; `BSD_ARCHIVE_SEED` repeats one.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::num::NonZero;
 use std::panic::{RefUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
@@ -22,6 +26,9 @@ use super::sim::SimStore;
 use super::survey::{Depth, survey};
 use super::writer::{Done, Failure, Sizes, Writer};
 use super::{RestoreError, Until};
+use bsd::check::extended::{BEATS, any_change, any_end, any_put, assert_beats, beat, is_scheduled};
+use bsd::check::whole::Whole;
+use bsd::clearing::ClearedStates;
 use bsd::engine::{Engine, Options, ReplySink};
 use bsd::protocol::{Command, Reply, Request};
 use bsd::queue::Queue;
@@ -36,6 +43,11 @@ use bsd::types::{ClientId, JobId, JobState, Now, Position, SECOND_NS, Ticket, Ti
 
 const RUNS: u64 = 10_000;
 const DIR: &str = "/data";
+const TUBES: [&str; 3] = ["default", "mail", "thumbnails"];
+/// More jobs than a clear deletes in its own frame.
+const MANY: u64 = 1100;
+/// A schedule fires every second.
+pub(super) const BEAT_SECONDS: u32 = 1;
 pub(super) const LOG: LogId = LogId([7; 16]);
 const WALL_NS: u64 = 1_800_000_000_000_000_000;
 pub(super) const MS_NS: u64 = 1_000_000;
@@ -46,42 +58,45 @@ impl ReplySink for Sink {
     fn reply(&mut self, _: ClientId, _: Ticket, _: Reply<'_>) {}
 }
 
-/// A job as a restart has it, counters and times apart.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Job {
-    state: JobState,
-    pri: u32,
-    delay: u32,
-    size: u32,
-}
+/// State of a queue.
+pub(super) type State = Whole;
 
-pub(super) type State = BTreeMap<u64, Job>;
+/// The body that was found.
+#[derive(Default)]
+struct Body(Vec<u8>);
+
+impl ReplySink for Body {
+    fn reply(&mut self, _: ClientId, _: Ticket, reply: Reply<'_>) {
+        if let Reply::Found(_, body) = reply {
+            self.0 = body.to_vec();
+        }
+    }
+}
 
 /// The body of a job, which its id and size determine.
 fn body(id: u64, size: u32) -> Vec<u8> {
     (0..size).map(|at| (u64::from(at) ^ id) as u8).collect()
 }
 
-/// State of a queue; no job has another id than one of `given`.
-pub(super) fn state_of(queue: &Queue, given: &BTreeSet<u64>) -> State {
-    let jobs = given.iter().filter_map(|id| queue.job(JobId(*id)));
-    let job = |job: bsd::queue::JobView<'_>| {
-        let state = match job.state {
-            JobState::Reserved => JobState::Ready,
-            state => state,
-        };
-        let (pri, delay, size) = (job.pri, job.delay, job.body_size);
-        let known = Job {
-            state,
-            pri,
-            delay,
-            size,
-        };
-        (job.id.0, known)
-    };
-    let state: State = jobs.map(job).collect();
-    assert_eq!(state.len() as u64, queue.stats().jobs.total());
+/// State of an engine; no job has another id than one of `given`.
+pub(super) fn state_of(engine: &Engine, given: &BTreeSet<u64>, now: Now) -> State {
+    given_of(Whole::of(engine, &TUBES, now), given)
+}
+
+fn given_of(state: State, given: &BTreeSet<u64>) -> State {
+    let mut ids = state.jobs.keys();
+    assert!(ids.all(|id| given.contains(id)), "a job that no one put");
     state
+}
+
+/// State of the queue of a standby, without its settings.
+pub(super) fn jobs_of(queue: &Queue, given: &BTreeSet<u64>, now: Now) -> State {
+    given_of(Whole::of_queue(queue, &TUBES, now), given)
+}
+
+/// Whether a queue that had the first state comes back with the second.
+pub(super) fn is_same(had: &State, found: &State, now: Now) -> bool {
+    had.difference(found, now, false).is_none()
 }
 
 /// A server, its disk and its archive.
@@ -102,6 +117,8 @@ pub(super) struct World {
     /// The same before the machine was lost, and when that was.
     earlier: Vec<(u64, Vec<(Position, State)>)>,
     pub(super) next_id: u64,
+    /// Its clients send extended commands, too.
+    pub(super) is_extended: bool,
     /// Ids that clients were given and may still hold, also those of a lost end.
     pub(super) given: BTreeSet<u64>,
     /// The disk is another one since the last start, with a restored log.
@@ -135,6 +152,7 @@ impl World {
             past: Vec::new(),
             earlier: Vec::new(),
             next_id: 1,
+            is_extended: false,
             given: BTreeSet::new(),
             is_replaced: false,
             archived: None,
@@ -186,7 +204,7 @@ impl World {
     }
 
     fn state(&self) -> State {
-        state_of(self.engine().queue(), &self.given)
+        state_of(self.engine(), &self.given, self.now)
     }
 
     fn written(&self) -> Position {
@@ -202,7 +220,14 @@ impl World {
         }
         self.is_replaced = false;
         let (written, state) = (self.written(), self.state());
-        let known = self.past.iter().rposition(|(_, past)| *past == state);
+        let is_known = |(_, past): &(_, State)| is_same(past, &state, self.now);
+        let mut known = self.past.iter().rposition(is_known);
+        if known.is_none() && self.is_extended {
+            // A tick that did several things was cut off between two of them.
+            let steps = self.past.windows(2);
+            let mut steps = steps.map(|step| self.lies_between(step, &state));
+            known = steps.rposition(|is_there| is_there);
+        }
         match known {
             Some(index) => self.past.truncate(index + 1),
             None => assert!(
@@ -213,7 +238,21 @@ impl World {
         self.past.push((written, state));
     }
 
+    /// Whether this is a state between two of the history.
+    fn lies_between(&self, step: &[(Position, State)], found: &State) -> bool {
+        let [(_, before), (_, after)] = step else {
+            return false;
+        };
+        let difference = before.difference_on_the_way(after, found, self.now);
+        self.is_extended && difference.is_none()
+    }
+
     fn note(&mut self) {
+        if self.is_extended {
+            // Schedules put jobs, too.
+            let engine = self.engine.as_ref().unwrap();
+            self.given.extend(engine.queue().ids().map(|id| id.0));
+        }
         self.past.push((self.written(), self.state()));
     }
 
@@ -258,6 +297,8 @@ impl World {
         let engine = self.engine.as_mut().unwrap();
         engine.tick(now, &mut Sink).unwrap();
         engine.commit(now).unwrap();
+        // A schedule may have put jobs.
+        self.next_id = engine.log().unwrap().next_id().0;
         self.note();
     }
 
@@ -271,12 +312,20 @@ impl World {
             ttr: 1000,
             body: body(id, size).into(),
         });
+        if self.next_id == id {
+            // A policy has refused it.
+            self.given.remove(&id);
+        }
         id
     }
 
     pub(super) fn any_command(&mut self, random: &mut Random) {
         let nth = random.below(self.given.len() as u64 + 1) as usize;
         let id = JobId(self.given.iter().nth(nth).copied().unwrap_or(self.next_id));
+        if self.is_extended && random.percent(60) {
+            return self.extended_command(id, random);
+        }
+        let id = self.not_counted(id);
         let pri = random.below(9) as u32;
         match random.below(12) {
             0..6 => {
@@ -302,6 +351,59 @@ impl World {
             }),
             _ => self.command(Command::KickJob(id)),
         }
+    }
+
+    /// No job is found here whose schedule is counted: none that it has put, or may put before the next
+    /// command.
+    fn not_counted(&self, id: JobId) -> JobId {
+        let job = self.engine().queue().job(id);
+        let may_be_counted = job.is_none_or(|job| job.tube == BEATS);
+        if may_be_counted { JobId(u64::MAX) } else { id }
+    }
+
+    fn extended_command(&mut self, id: JobId, random: &mut Random) {
+        let id = self.not_counted(id);
+        let is_beating = (self.engine().schedules()).any(|it| it.schedule.tube == BEATS);
+        if !is_beating {
+            return self.command(Command::ScheduleSet(Box::new(beat(BEAT_SECONDS, self.now))));
+        }
+        let command = match random.below(10) {
+            0..4 => {
+                let body = body(self.next_id, random.below(300));
+                let tube = random.pick(&TUBES);
+                any_put(random, tube, body, self.now)
+            }
+            4..7 => {
+                self.command(Command::ReserveJob(id));
+                any_end(random, id)
+            }
+            _ => any_change(random, &TUBES, id, false),
+        };
+        self.command(command);
+    }
+
+    /// More jobs than a clear deletes in its own frame, and the clear.
+    pub(super) fn clear_many(&mut self) {
+        let (now, client) = (self.now, self.client);
+        let engine = self.engine.as_mut().unwrap();
+        let first = engine.queue().next_id().0;
+        for id in first..first + MANY {
+            let put = Command::Put {
+                tube: Some(TUBES[1].into()),
+                pri: 1,
+                delay: 0,
+                ttr: 1000,
+                body: body(id, 1).into(),
+            };
+            engine.run(client, Request::Command(put), now, &mut Sink);
+        }
+        engine.commit(now).unwrap();
+        self.next_id = engine.log().unwrap().next_id().0;
+        self.note();
+        self.command(Command::ClearTube {
+            tube: TUBES[1].into(),
+            states: ClearedStates::All,
+        });
     }
 
     pub(super) fn pass(&mut self, ms: u64) {
@@ -333,9 +435,10 @@ impl World {
     /// Steps until there is nothing to do.
     pub(super) fn archive(&mut self) {
         let mut last = None;
-        for _ in 0..10_000 {
-            // So that what waits for a sync gets one.
-            self.pass(60);
+        for nth in 0..10_000 {
+            // So that what waits for a sync gets one. Later there is less time: a schedule that fires
+            // each second would have more to archive for ever.
+            self.pass(if nth < 100 { 60 } else { 1 });
             self.turn();
             last = Some(self.step());
             match last.clone().unwrap() {
@@ -403,35 +506,66 @@ impl World {
         // A kick that the end has interrupted counts as finished: a start finishes it.
         let next = past.get(index.unwrap() + 1).map(|(_, next)| next);
         let kicked = |id: u64| {
-            next.and_then(|next| next.get(&id))
-                .filter(|it| it.state == JobState::Ready)
+            next.and_then(|next| next.jobs.get(&id))
+                .filter(|it| it.state_at(self.now) == JobState::Ready)
         };
         let found =
             Inspection::read(Arc::new(disk.clone()), Path::new(DIR), &mut |_, _| ()).unwrap();
         assert!(found.is_intact());
+        if self.is_extended {
+            self.check_opened(&disk, &past[index.unwrap()..], &format!("{until:?}"));
+            return Some((restored, disk));
+        }
         let ids: Vec<u64> = found.jobs().map(|job| job.id.0).collect();
         assert!(
-            ids.iter().eq(known.keys()),
+            ids.iter().eq(known.jobs.keys()),
             "{until:?}: at {} there were {:?} and not {ids:?}",
             restored.end,
-            known.keys().collect::<Vec<_>>()
+            known.jobs.keys().collect::<Vec<_>>()
         );
-        for (id, job) in known {
+        for (id, job) in &known.jobs {
             let found = found.read_job(JobId(*id)).unwrap().unwrap();
             let job = match found.state {
                 JobState::Ready => kicked(*id)
-                    .filter(|_| job.state == JobState::Buried)
+                    .filter(|_| job.state_at(self.now) == JobState::Buried)
                     .unwrap_or(job),
                 _ => job,
             };
             assert_eq!(
                 (found.state, found.pri, found.delay),
-                (job.state, job.pri, job.delay)
+                (job.state_at(self.now), job.pri, job.delay)
             );
             assert_eq!(found.body.len() as u32, job.size, "job {id}");
             assert!(found.body == body(*id, job.size), "job {id}");
         }
         Some((restored, disk))
+    }
+
+    /// A server that starts on a restored log has the first state of `past`, or is between it and the next
+    /// one: attributes and settings too, and whatever a clear has deleted.
+    fn check_opened(&self, disk: &SimFs, past: &[(Position, State)], what: &str) {
+        let options = Options {
+            dir: Some(DIR.into()),
+            segment_size: 64 << 10,
+            fs: World::fs(&disk.crash_image(Crash::KeepAll)),
+            ..Options::default()
+        };
+        let mut engine = Engine::open(&options, self.now).unwrap();
+        let found = state_of(&engine, &self.given, self.now);
+        let known = &past[0].1;
+        let is_amid = past.len() > 1 && self.lies_between(&past[..2], &found);
+        if !is_amid && let Some(difference) = known.difference(&found, self.now, false) {
+            panic!("{what}: {difference}");
+        }
+        assert_beats(&found, BEAT_SECONDS, what);
+        let client = engine.connect();
+        for (id, job) in &found.jobs {
+            let mut read = Body::default();
+            let peek = Request::Command(Command::Peek(JobId(*id)));
+            engine.run(client, peek, self.now, &mut read);
+            let is_right = read.0 == body(*id, job.size) || is_scheduled(&read.0);
+            assert!(is_right, "{what}: the body of job {id}");
+        }
     }
 
     /// The history of which this is a part.
@@ -469,6 +603,7 @@ impl World {
 fn history(seed: u64) -> (u64, u64) {
     let mut random = Random::new(seed);
     let mut world = World::new(seed);
+    world.is_extended = seed % 4 == 3;
     world.sync = match random.below(3) {
         0 => SyncPolicy::Interval(50),
         _ => SyncPolicy::Always,
@@ -484,7 +619,10 @@ fn history(seed: u64) -> (u64, u64) {
     let (mut restores, mut refused) = (0, 0);
     for _ in 0..1 + random.below(3) {
         world.start();
-        for _ in 0..random.below(30) {
+        for nth in 0..random.below(30) {
+            if world.is_extended && nth == 9 && seed % 100 == 7 {
+                world.clear_many();
+            }
             world.any_command(&mut random);
             world.pass(random.below(40));
             if random.percent(2) {
@@ -533,7 +671,7 @@ fn history(seed: u64) -> (u64, u64) {
                     // with the same jobs, and nothing tells that those positions are gone.
                     let past = world.past_of(restored).iter();
                     let found = past.rev().find(|(at, _)| *at <= restored.end);
-                    let is_same = found.is_some_and(|(_, found)| found == wanted);
+                    let is_same = found.is_some_and(|(_, it)| is_same(it, wanted, world.now));
                     assert!(
                         restored.end >= *least || is_same,
                         "{} is too old",
@@ -556,11 +694,11 @@ fn history(seed: u64) -> (u64, u64) {
             let past = world.past_of(restored);
             let wanted = past.iter().rfind(|(at, _)| *at <= position);
             let found = past.iter().rfind(|(at, _)| *at <= restored.end);
-            assert_eq!(
-                wanted.map(|it| &it.1),
-                found.map(|it| &it.1),
-                "exactly that prefix"
-            );
+            let (Some((_, wanted)), Some((_, found))) = (wanted, found) else {
+                panic!("there is no such prefix");
+            };
+            let difference = wanted.difference(found, world.now, false);
+            assert_eq!(difference, None, "exactly that prefix");
         }
         if let Some((restored, disk)) = whole.filter(|_| random.percent(25)) {
             world.go_on_from(&restored, disk);
