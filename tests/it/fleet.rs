@@ -321,6 +321,8 @@ struct Ledger {
     deliveries: BTreeMap<u64, usize>,
     /// Good jobs that the server does not have any more.
     gone: BTreeSet<u64>,
+    /// Good jobs whose workers were killed so often that they became dead letters.
+    sent_back: usize,
 }
 
 impl Ledger {
@@ -334,11 +336,17 @@ impl Ledger {
         }
     }
 
-    /// Whether all good jobs are done. One whose worker was killed before it said so is gone, too.
+    /// Whether all good jobs are done. One whose worker was killed before it said so is gone, too. One
+    /// that has become a dead letter is sent back, as an operator does.
     fn is_done(&mut self, wire: &mut Wire) -> bool {
         let left: Vec<u64> = self.good().filter(|id| !self.gone.contains(id)).collect();
         for id in left {
-            if wire.ask(&format!("stats-job {id}")) != "NOT_FOUND" {
+            let stats = wire.ask(&format!("stats-job {id}"));
+            if stats != "NOT_FOUND" {
+                if stats.contains("\ntube: \"dead\"\n") {
+                    assert_eq!(wire.ask(&format!("move-job {id} work")), "MOVED");
+                    self.sent_back += 1;
+                }
                 return false;
             }
             self.gone.insert(id);
@@ -398,9 +406,9 @@ fn put_round(wire: &mut Wire, round: u64, random: &mut Random, ledger: &mut Ledg
     }
 }
 
-/// Workers of two clients are killed at random or told to stop, and now and then the server is killed: every good job is done, no poison job is
-/// delivered more often than its limit, of two jobs with one key one is there, and a schedule has
-/// fired once for each minute.
+/// Workers of two clients are killed at random or told to stop, and now and then the server is killed:
+/// every good job is done, no poison job is delivered more often than its limit, of two jobs with one
+/// key one is there, and a schedule has fired once for each minute.
 #[test]
 fn a_fleet_that_is_killed_at_random_does_every_job_and_no_poison_job_too_often() {
     let rust = vec![client_example("fleet").display().to_string()];
@@ -490,9 +498,10 @@ fn finish(wire: &mut Wire, fleet: &mut Fleet, server: &Server, ledger: &mut Ledg
         }
     };
     println!(
-        "{} jobs, {} of them poison, {ticks} firings; {} workers, {} of them told to stop",
+        "{} jobs, {} of them poison, {} sent back, {ticks} firings; {} workers, {} of them told to stop",
         ledger.put.len(),
         poison.len(),
+        ledger.sent_back,
         fleet.started,
         fleet.stopped
     );
