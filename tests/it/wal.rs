@@ -316,6 +316,26 @@ fn bytes_that_are_wiped_are_accounted_for() {
     }
 }
 
+/// They hit the id of a record and leave the rest, so that it names a job that it is not about.
+#[test]
+fn a_few_bytes_that_are_wiped_are_accounted_for() {
+    let sound = Sound::new();
+    let mut random = Random::new(seed_of_run("BSD_WAL_SEED"));
+    for _ in 0..rounds() * 4 {
+        let (name, size) = sound.pick(&mut random);
+        let mut bytes = sound.disk.read(path(&name)).unwrap();
+        let from = random.below(size) as usize;
+        let to = (from + 2 + random.below(60) as usize).min(bytes.len());
+        let fill = [0, 0x5a, 0xff][random.below(3) as usize];
+        bytes[from..to].fill(fill);
+        let disk = copy(&sound.disk);
+        disk.write(path(&name), &bytes).unwrap();
+        let what = format!("{name} with {fill:#x} in bytes {from} to {to}");
+        let found = inspect(&disk, DIR).unwrap_or_else(|error| panic!("{what}: {error}"));
+        account_for_every_job(&sound.jobs, &jobs(&found), &found.losses, &what);
+    }
+}
+
 #[test]
 fn a_file_that_is_cut_is_accounted_for() {
     let sound = Sound::new();

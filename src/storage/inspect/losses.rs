@@ -13,7 +13,9 @@
 //! * A file that compaction wrote has only the jobs that were alive. An id in the gap is known to
 //!   be missing if a record of its state is left; the other ids may have been deleted.
 //! * A damaged record may still name its job. A later state, or a delete, makes up for a lost
-//!   update, and so it is with attributes; nothing makes up for a lost delete.
+//!   update, and so it is with attributes; nothing makes up for a lost delete. The name may be
+//!   damaged, too: it is certain if one flipped bit is the whole damage, and it is believed of a
+//!   put if no other put has that id or should have it. Otherwise the bytes are unaccounted for.
 //!
 //! Apart from that, unaccounted bytes may have held states and deletes of any job put before: that
 //! is reported, too.
@@ -176,6 +178,20 @@ struct PendingLoss {
     claims: Vec<(Place, JobId, JobEvent)>,
 }
 
+impl PendingLoss {
+    /// A damaged put with an id that no put had at this place is the put of another job, and its
+    /// bytes are not accounted for.
+    fn doubt_puts(&mut self) {
+        let is_astray = |&(_, job, event): &(Place, JobId, JobEvent)| {
+            event == JobEvent::Put && !self.ids.contains(&job.0)
+        };
+        if self.claims.iter().any(is_astray) {
+            let unknown = &mut self.loss.unknown_bytes;
+            *unknown = unknown.map(|bytes| bytes.max(PUT_SIZE_MIN));
+        }
+    }
+}
+
 /// Collects damage while a log is read, and judges it after everything has been read.
 #[derive(Debug, Default)]
 pub(super) struct Losses {
@@ -299,11 +315,14 @@ impl Losses {
     /// of every put that was read, or that damaged bytes name.
     pub(super) fn judge(mut self, index: &JobIndex) -> (Vec<Loss>, JobId) {
         let next_id = self.next_id(index.next_id().0);
-        for pending in &mut self.pending[self.bounded..] {
-            let is_known = pending.loss.unknown_bytes == Some(0);
-            pending.loss.missing_from = (!is_known).then_some(JobId(next_id));
-        }
+        let unbounded = self.bounded;
         self.bound(next_id, self.pending.len());
+        for (at, pending) in self.pending.iter_mut().enumerate() {
+            pending.doubt_puts();
+            let is_known = pending.loss.unknown_bytes == Some(0);
+            let is_open = at >= unbounded && !is_known;
+            pending.loss.missing_from = is_open.then_some(JobId(next_id));
+        }
         // Damages between the same two puts share the jobs missing between them.
         let mut room: HashMap<RangeInclusive<u64>, u64> = HashMap::new();
         for pending in &self.pending {

@@ -31,8 +31,20 @@ const CORRECTED_SIZE_MAX: usize = 64 << 10;
 pub(in crate::storage) enum Piece<'a> {
     /// A sound record, and its offset in the file.
     Record(u32, Record<'a>),
-    /// A record should begin at this offset, but is damaged; its bytes claim to be about this job.
-    Claim(u32, JobId, JobEvent),
+    /// A record should begin at this offset, but is damaged; its bytes claim to be about a job.
+    Claim(Claimed),
+}
+
+/// What a damaged record says of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::storage) struct Claimed {
+    /// Its offset in the file.
+    pub(in crate::storage) at: u32,
+    pub(in crate::storage) job: JobId,
+    pub(in crate::storage) event: JobEvent,
+    /// One flipped bit is the whole damage: the checksum holds once it is flipped back. The id of
+    /// any other record may be damaged, too.
+    pub(in crate::storage) is_certain: bool,
 }
 
 /// Search for records in the bytes `range` of `file`, the first of which is one that a frame should
@@ -70,10 +82,15 @@ pub(in crate::storage) fn salvage(
             (at_boundary, claimed) = (true, None);
             continue;
         }
-        if at_boundary && let Some(claim) = stretch.claim(at, seed)? {
+        if at_boundary && let Some((claim, is_certain)) = stretch.claim(at, seed)? {
             claimed = Some((u64::from(at) + claim.size as u64, claim.size as u64));
             if let Some((job, event)) = claim.about {
-                visit(Piece::Claim(at, job, event));
+                visit(Piece::Claim(Claimed {
+                    at,
+                    job,
+                    event,
+                    is_certain,
+                }));
             }
         }
         (at, at_boundary) = (at + 1, false);
@@ -164,18 +181,18 @@ impl Stretch<'_> {
         }))
     }
 
-    /// Claim of the damaged record at `at`. The most frequent damage is one flipped bit: if it lies
-    /// in the claim, it is corrected.
-    fn claim(&mut self, at: u32, seed: Seed) -> io::Result<Option<Claim>> {
+    /// Claim of the damaged record at `at`, and whether it is certain. The most frequent damage is
+    /// one flipped bit: if it lies in the claim, it is corrected.
+    fn claim(&mut self, at: u32, seed: Seed) -> io::Result<Option<(Claim, bool)>> {
         let mut bytes = self.get(at, CORRECTED_SIZE_MAX)?.to_vec();
         for bit in 0..bytes.len().min(Claim::SIZE_MAX) * 8 {
             bytes[bit / 8] ^= 1 << (bit % 8);
             if Record::decode_first(&bytes, seed, at).is_some() {
-                return Ok(Claim::read(&bytes));
+                return Ok(Claim::read(&bytes).map(|claim| (claim, true)));
             }
             bytes[bit / 8] ^= 1 << (bit % 8);
         }
-        Ok(Claim::read(&bytes))
+        Ok(Claim::read(&bytes).map(|claim| (claim, false)))
     }
 }
 
@@ -186,7 +203,7 @@ mod tests {
     use super::*;
     use crate::storage::SimFs;
     use crate::storage::disk::ReadFs;
-    use crate::storage::format::{FrameBuilder, FrameKind, Identity, LogId};
+    use crate::storage::format::{FrameBuilder, FrameKind, Identity, LogId, put};
     use crate::types::{Position, SegmentId};
 
     const AT: u32 = 64;
@@ -235,7 +252,10 @@ mod tests {
         salvage(&*file, seed(), AT..bytes.len() as u32, &mut |piece| {
             pieces.push(match piece {
                 Piece::Record(at, record) => format!("{at}: job {:?}", record.job()),
-                Piece::Claim(_, job, event) => format!("{event:?} of {job}"),
+                Piece::Claim(claim) => {
+                    let doubt = if claim.is_certain { "" } else { ", perhaps" };
+                    format!("{:?} of {}{doubt}", claim.event, claim.job)
+                }
             });
         })
         .unwrap();
@@ -252,6 +272,13 @@ mod tests {
             format!("{second}: job Some(JobId(2))"),
         ];
         assert_eq!(pieces(&bytes), expected);
+    }
+
+    #[test]
+    fn the_name_in_a_record_with_more_than_one_flipped_bit_is_in_doubt() {
+        let (mut bytes, [_, delete, _]) = frame();
+        bytes[delete as usize + put::ID + 1..][..7].fill(0x5a);
+        assert_eq!(pieces(&bytes)[1], "Delete of 6510615555426900489, perhaps");
     }
 
     #[test]

@@ -520,9 +520,10 @@ impl Walk<'_> {
         Ok(next)
     }
 
-    /// Take what is sound in `range`. Returns how many bytes are accounted for, and whether the id is
-    /// missing in one of the records among them: the disk does not give it, or it is 0, which no
-    /// job has. Such a record may be about any job.
+    /// Take what is sound in `range`. Returns how many bytes are accounted for, and whether one of the
+    /// records among them may be about any job: the disk does not give its id, or it is 0, which no
+    /// job has, or it is an update or a delete with more damage than one bit. Of a put, the ids
+    /// around it tell ([`Sink::claim`]).
     fn salvage(
         &mut self,
         file: &Reading,
@@ -536,13 +537,14 @@ impl Walk<'_> {
         let (files, sink) = (&mut self.survey.files, &mut *self.sink);
         let mut is_nameless = false;
         let accounted = salvage(&*file.file, file.seed, range, &mut |piece| match piece {
-            Piece::Claim(at, job, event) => {
-                let id = u64::from(at) + put::ID as u64;
+            Piece::Claim(claim) => {
+                let id = u64::from(claim.at) + put::ID as u64;
                 let id = id..id + size_of::<JobId>() as u64;
-                if job == JobId(0) || self.source.lacks(&file.name, &id) {
-                    is_nameless = true;
-                } else {
-                    sink.claim(place(at), job, event);
+                let has_id = claim.job != JobId(0) && !self.source.lacks(&file.name, &id);
+                let is_sure = claim.is_certain || claim.event == JobEvent::Put;
+                is_nameless |= !has_id || !is_sure;
+                if has_id {
+                    sink.claim(place(claim.at), claim.job, claim.event);
                 }
             }
             Piece::Record(at, record) => {
