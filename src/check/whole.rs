@@ -26,7 +26,7 @@ pub struct Kept {
     created: u64,
     /// Bytes of its body.
     pub size: u32,
-    /// Wall time. Ready if it has passed, or if there is none and it is not buried.
+    /// Wall time. Ready if it has passed, or without one if it is not buried.
     until: Option<u64>,
     /// It is buried.
     pub is_buried: bool,

@@ -152,7 +152,7 @@ impl Session {
         self.pending(size, once, convert)
     }
 
-    /// Kick at most `bound` jobs of a tube: the buried ones or, if there are none, the delayed
+    /// Kick at most `bound` jobs of a tube: the buried ones or, without buried ones, the delayed
     /// ones. All of them or, after a crash, none. Later calls of this session wait for the end.
     pub fn kick(&self, tube: &str, bound: u32) -> Pending<u64> {
         let tube = Some(tube.to_owned().into());

@@ -252,7 +252,7 @@ impl Engine {
     }
 
     /// Hand ready jobs to clients that wait for them, this many or some more if they are in a batch. Says
-    /// whether there are none left to hand out.
+    /// whether no more are left to hand out.
     pub(super) fn serve_waiting(
         &mut self,
         mut budget: usize,
@@ -477,7 +477,7 @@ impl Engine {
     }
 
     /// The size of the body that a command of this client only looks at, bytes; 0 if it does something
-    /// else, or there is none.
+    /// else, or no such job exists.
     #[must_use]
     pub fn peeked_size(&self, client: ClientId, request: &Request<'_>) -> usize {
         let Request::Command(command) = request else {

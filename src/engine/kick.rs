@@ -41,7 +41,7 @@ pub(super) struct Kick {
 /// Progress of a kick.
 #[derive(Debug)]
 struct Part {
-    /// Which jobs: the buried ones, or where there are none the delayed ones.
+    /// Which jobs: the buried ones, or without buried ones the delayed ones.
     state: JobState,
     left: u32,
     kicked: u64,

@@ -127,7 +127,7 @@ struct Entry {
 #[derive(Debug, Default)]
 pub(super) struct Schedules {
     entries: BTreeMap<Box<str>, Entry>,
-    /// When they are looked at next. `None`: there are none, or the queue follows.
+    /// When they are looked at next. `None`: no schedule exists, or the queue follows.
     due: Option<Time>,
     /// Bytes of memory.
     memory: u64,

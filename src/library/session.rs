@@ -449,7 +449,7 @@ impl Session {
             .run_as(Command::KickJob(id), |answer, _| done(answer))
     }
 
-    /// Make at most `bound` jobs of a tube ready: buried ones or, if there are none, delayed ones.
+    /// Make at most `bound` jobs of a tube ready: buried ones or, without buried ones, delayed ones.
     /// Gives how many. Durable then, as the policy says; after a crash before that, all of them or
     /// none. Later calls of this session wait for its end.
     ///

@@ -217,7 +217,7 @@ pub fn write_listed_tube(name: &str, out: &mut Vec<u8>) {
     out.push(b'\n');
 }
 
-/// Appends a list of jobs, `[]` if there are none.
+/// Appends a list of jobs, `[]` without jobs.
 pub(super) fn write_ids(ids: &[JobId], out: &mut Vec<u8>) {
     if ids.is_empty() {
         return out.extend_from_slice(b"--- []\n");

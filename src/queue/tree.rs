@@ -131,7 +131,7 @@ impl<E: Copy + Ord> Tree<E> {
         self.root.visit_all(visit);
     }
 
-    /// Removes the entries of the first leaf and sorts them; `None` if there are none.
+    /// Removes the entries of the first leaf and sorts them; `None` if it is empty.
     pub(super) fn take_first_leaf(&mut self) -> Option<Vec<E>> {
         self.insert_gathered();
         let mut leaf = self.root.take_first_leaf();

@@ -10,7 +10,7 @@ use crate::ROOT;
 
 /// Refused words, in small letters, and their replacements. A word of one part also counts inside a
 /// name: `nobody_waits`.
-const WORDS: [(&str, &str); 16] = [
+const WORDS: [(&str, &str); 18] = [
     ("anew", "again"),
     ("anybody", "anyone"),
     ("everybody", "everyone"),
@@ -25,6 +25,11 @@ const WORDS: [(&str, &str); 16] = [
     ("so many of", "N of"),
     ("so many seconds", "N seconds"),
     ("somebody", "someone"),
+    (
+        "there are none",
+        "no jobs (files, …) are there, it is empty",
+    ),
+    ("there is none", "no job (file, …) is there, it is missing"),
     ("whoever", "anyone who, the one that, no matter who"),
     ("whosoever", "anyone who"),
 ];

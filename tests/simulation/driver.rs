@@ -102,7 +102,7 @@ impl ReplySink for Answers {
 }
 
 /// A request of a client, as far as the driver knows: jobs are chosen by number among those that
-/// the command can be about, and nothing happens if there is none.
+/// the command can be about, and nothing happens without one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
     Put {

@@ -298,8 +298,8 @@ macro_rules! methods {
             not_found(ids, self.run_all(calls?) $($awaiting)* ?)
         }
 
-        /// Make at most `bound` jobs of the used tube ready: buried ones or, if there are none, delayed
-        /// ones. Gives how many.
+        /// Make at most `bound` jobs of the used tube ready: buried ones or, without those,
+        /// delayed ones. Gives how many.
         ///
         /// # Errors
         /// [`Unanswered`](crate::ErrorKind::Unanswered).
@@ -343,7 +343,7 @@ macro_rules! methods {
         /// The next ready job of the used tube.
         ///
         /// # Errors
-        /// [`NotFound`](crate::ErrorKind::NotFound): there is none.
+        /// [`NotFound`](crate::ErrorKind::NotFound): no such job is there.
         pub $($asyncness)? fn peek_ready(&mut self) -> Result<Job> {
             self.run(calls::peek_next(State::Ready)) $($awaiting)*
         }
@@ -351,7 +351,7 @@ macro_rules! methods {
         /// The delayed job of the used tube that is due next.
         ///
         /// # Errors
-        /// [`NotFound`](crate::ErrorKind::NotFound): there is none.
+        /// [`NotFound`](crate::ErrorKind::NotFound): no such job is there.
         pub $($asyncness)? fn peek_delayed(&mut self) -> Result<Job> {
             self.run(calls::peek_next(State::Delayed)) $($awaiting)*
         }
@@ -359,7 +359,7 @@ macro_rules! methods {
         /// The first buried job of the used tube.
         ///
         /// # Errors
-        /// [`NotFound`](crate::ErrorKind::NotFound): there is none.
+        /// [`NotFound`](crate::ErrorKind::NotFound): no such job is there.
         pub $($asyncness)? fn peek_buried(&mut self) -> Result<Job> {
             self.run(calls::peek_next(State::Buried)) $($awaiting)*
         }
@@ -489,7 +489,7 @@ macro_rules! methods {
         /// The policy that holds for a tube, and what it has done.
         ///
         /// # Errors
-        /// [`NotFound`](crate::ErrorKind::NotFound): there is none;
+        /// [`NotFound`](crate::ErrorKind::NotFound): the tube has no policy;
         /// [`Unsupported`](crate::ErrorKind::Unsupported).
         pub $($asyncness)? fn stats_policy(&mut self, tube: &str) -> Result<PolicyStats> {
             self.run(calls::stats_policy(tube)?) $($awaiting)*

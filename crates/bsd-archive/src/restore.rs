@@ -245,7 +245,7 @@ fn missing(head: &Head, at: Position) -> String {
 /// A base, or its fault.
 pub(super) type FoundBase = Result<(Head, BaseList), Fault>;
 
-/// A base. `None`: there is none of this number, only its mark, which an interrupted writer leaves.
+/// A base. `None`: only the mark of this number is there, which an interrupted writer leaves.
 pub(super) fn base(
     reader: &Reader<'_>,
     log: LogId,

@@ -140,7 +140,7 @@ impl Gate {
         counted.ok_or_else(|| io::Error::other(CROWDED))
     }
 
-    /// Read the certificates again, and tell the outcome; false if there are none.
+    /// Read the certificates again, and tell the outcome; false without certificates.
     fn reload(&mut self) -> bool {
         if let Some(tls) = &self.tls {
             match tls.reload() {

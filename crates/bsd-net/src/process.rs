@@ -25,7 +25,7 @@ impl Account {
     /// The user of this name.
     ///
     /// # Errors
-    /// There is none, or the system cannot look it up.
+    /// No such account exists, or the system cannot look it up.
     pub fn find(name: &str) -> io::Result<Account> {
         let none = || io::Error::new(io::ErrorKind::NotFound, "there is no such user");
         User::from_name(name)?.map(Account).ok_or_else(none)

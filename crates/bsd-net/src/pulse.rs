@@ -116,7 +116,7 @@ impl Pulse {
         self.sleep(now, None);
     }
 
-    /// When the certificate ends that these are shown, seconds since 1970; `None` if there is none, or
+    /// When the certificate ends that these are shown, seconds since 1970; `None` without one, or
     /// that cannot be read.
     #[must_use]
     pub fn certificate_end(&self, of: CertificateOf) -> Option<i64> {

@@ -62,7 +62,7 @@ impl Entries<'_> {
         }
     }
 
-    /// True if there are none.
+    /// True if it is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

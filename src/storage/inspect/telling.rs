@@ -33,7 +33,7 @@ impl Event {
     }
 }
 
-/// A list of attributes in words; empty if there are none. `say` tells times. Bytes that a terminal
+/// A list of attributes in words; empty without attributes. `say` tells times. Bytes that a terminal
 /// might obey are escaped.
 #[must_use]
 pub fn attributes_in_words(list: &[u8], say: &dyn Fn(u64) -> String) -> String {

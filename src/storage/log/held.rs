@@ -279,7 +279,7 @@ impl Log {
     }
 
     /// Have room for `size` bytes of records that are appended one by one while others are held. `false`:
-    /// there is none before those are released. On a full disk there may be none, and it is `true`.
+    /// none is left before those are released. On a full disk there may be no room, and it is `true`.
     ///
     /// # Errors
     /// When the disk failed.

@@ -110,7 +110,7 @@ fn start(args: &Args) -> io::Result<(Running, Site)> {
     Ok((server, Site::new(address)))
 }
 
-/// Put this many jobs, spread over this many tubes; into "default" where there are none.
+/// Put this many jobs, spread over this many tubes; into "default" without tubes.
 fn fill(server: &Running, jobs: u64, tubes: usize) -> io::Result<()> {
     eprintln!("{} jobs are put", chosen(jobs));
     // A batch goes into one tube.

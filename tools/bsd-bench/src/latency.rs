@@ -42,7 +42,7 @@ impl Latency {
         self.0.len()
     }
 
-    /// The time that this `fraction` did not exceed; 0 if there are none.
+    /// The time that this `fraction` did not exceed; 0 without times.
     pub(crate) fn quantile(&self, fraction: f64) -> Duration {
         Duration::from_nanos(self.0.value_at_quantile(fraction))
     }

@@ -22,12 +22,12 @@ pub(crate) enum Workload {
     Cycle,
     /// put, and leave the jobs there
     Put,
-    /// reserve and delete jobs until there are none
+    /// reserve and delete jobs until no more are left
     Drain,
     /// Out of 100 commands 33 reserve, 26 put (2 with a delay), 26 delete, 7 touch, 4 release (1
     /// with a delay), 3 bury and 1 kick, in random order
     Mix,
-    /// Reserve and bury jobs until there are none.
+    /// Reserve and bury jobs until no more are left.
     #[value(skip)]
     Bury,
     /// One kick.

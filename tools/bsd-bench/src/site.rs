@@ -42,7 +42,7 @@ impl Site {
     /// The answer to a GET, and how long it took.
     ///
     /// # Errors
-    /// There is none, or it is a refusal.
+    /// No reply came, or it is a refusal.
     pub(crate) fn get(&self, path: &str) -> io::Result<(Vec<u8>, Duration)> {
         let begin = now();
         let request = self.agent.get(self.url(path));

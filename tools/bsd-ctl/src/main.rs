@@ -14,7 +14,7 @@ Exit codes:
   2  the server cannot be reached, or does not answer as one; or the output cannot be written
   5  the command line is wrong
 
-With --json the output is JSON, with -q there is none; what is said beside it goes to the standard
+With --json the output is JSON, with -q it is empty; what is said beside it goes to the standard
 error. Where no one reads the output any more (tubes | head) a command ends by SIGPIPE, as cat does."
     };
 }

@@ -138,7 +138,7 @@ fn value(stats: &Dictionary, key: &str) -> String {
     }
 }
 
-/// A title, and the lines below it; nothing where there are none.
+/// A title, and the lines below it; nothing without lines.
 pub(crate) fn print_group<'a>(
     title: &str,
     lines: impl Iterator<Item = (&'a str, String)>,

@@ -141,7 +141,7 @@ struct Facts {
     members: Vec<Who>,
     intact: bool,
     term: u64,
-    /// The first and the last entry; the first is after the last one if there is none.
+    /// The first and the last entry; the first is after the last one in an empty list.
     first: u64,
     last: u64,
     /// Up to which entry it is known that a majority has them.

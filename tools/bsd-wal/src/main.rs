@@ -14,7 +14,7 @@ Exit codes:
      and compact; or no such tube or job, for dump, which did the rest
   5  the command line is wrong
 
-With --json the output is JSON, with -q there is none; what is said beside it goes to the standard
+With --json the output is JSON, with -q it is empty; what is said beside it goes to the standard
 error. Where no one reads the output any more (dump | head) a command ends by SIGPIPE, as cat does.
 A torn tail, which a crash leaves and no one was told of, is not damage."
     };

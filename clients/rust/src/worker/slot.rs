@@ -135,7 +135,7 @@ impl Slot {
         let span = tracing::info_span!("job", id = job.id, tube = task.tube.as_deref());
         let entered = span.enter();
         let worked = catch_unwind(AssertUnwindSafe(|| (shared.handler)(task)));
-        // Wait for a touch under way; after this there is none.
+        // Wait for a touch under way; after this no touch is sent.
         *lock(&self.current) = None;
         let result =
             worked.unwrap_or_else(|panic| Err(Problem::Failure(Failure::new(panicked(&*panic)))));

@@ -155,7 +155,7 @@ impl<'a> Jobs<'a> {
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Manner<'a> {
     pub(super) caption: &'a str,
-    /// What stands in place of a job where there is none.
+    /// What is shown in place of a job where no job is.
     pub(super) none: &'a str,
     /// Each job has a box, which is ticked or not.
     pub(super) are_ticked: Option<bool>,

@@ -56,7 +56,7 @@ impl Live {
 pub(super) struct Said(HashMap<String, Part>);
 
 impl Said {
-    /// The changes, as an event; `None` if there are none.
+    /// The changes, as an event; `None` without changes.
     pub(super) fn news(&mut self, live: Live) -> Option<Bytes> {
         let (mut texts, mut paths) = (serde_json::Map::new(), serde_json::Map::new());
         for (id, part) in live.0.into_inner() {

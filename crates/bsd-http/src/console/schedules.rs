@@ -67,7 +67,7 @@ fn frame(title: String, viewer: Viewer, content: Markup) -> Answer {
     frame.answer(StatusCode::OK)
 }
 
-/// The part of a tube's page about the schedules that put into it; nothing where there are none.
+/// The part of a tube's page about the schedules that put into it; nothing without schedules.
 pub(super) fn of_tube(listed: &Value) -> Markup {
     let are_there = listed["schedules"]
         .as_array()

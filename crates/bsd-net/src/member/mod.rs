@@ -150,7 +150,7 @@ impl Member {
         self.peers.on_event(event.token())
     }
 
-    /// Read the certificates again; connections that stand keep theirs. `false`: there are none.
+    /// Read the certificates again; connections that stand keep theirs. `false`: it has none.
     pub(super) fn reload(&mut self) -> bool {
         let Some(files) = &self.files else {
             return false;

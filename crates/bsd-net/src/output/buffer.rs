@@ -249,7 +249,7 @@ impl Buffer {
         (self.sent, self.ready) = (0, 0);
     }
 
-    /// Write ready bytes until there are none, the socket takes no more, or the next client is to be
+    /// Write ready bytes until all are written, the socket takes no more, or the next client is to be
     /// served. An event follows only a write that would block, so no client is missed. Adds what
     /// was written to `taken`, also if an error follows.
     pub(super) fn write_to(

@@ -188,7 +188,7 @@ impl Stream {
     /// Take the header of the PROXY protocol off the front: what it says.
     ///
     /// # Errors
-    /// There is none, or (`WouldBlock`) it has not arrived in full.
+    /// It is missing, or (`WouldBlock`) it has not arrived in full.
     fn take_header(&mut self, buffer: &mut [u8]) -> io::Result<Introduction> {
         let socket = match self {
             Stream::Tcp(stream) => stream,

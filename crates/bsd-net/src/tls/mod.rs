@@ -153,7 +153,7 @@ pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, 
         CertificateDer::pem_file_iter(path).and_then(|certificates| certificates.collect());
     let found = found.map_err(|error| unreadable("certificate", path, error))?;
     match found.is_empty() {
-        true => Err(unusable("certificate", path, &"there is none in it")),
+        true => Err(unusable("certificate", path, &"no certificate is in it")),
         false => Ok(found),
     }
 }

@@ -161,7 +161,7 @@ impl<S: Read + Write> TlsStream<S> {
         Ok(())
     }
 
-    /// Bytes that have been decrypted; `None`: there are none yet.
+    /// Bytes that have been decrypted; `None`: no bytes yet.
     fn take(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         let mut reader = self.session.reader();
         // Without a message that nothing follows, an end is an end too: a request that is not

@@ -1,7 +1,7 @@
 //! Which files are rewritten next, if any: a decision from numbers alone.
 //!
 //! In this order: drop files without live records; rewrite a file whose damaged records are dead;
-//! rewrite the file with the largest share of garbage; merge small neighbours. If there is none of
+//! rewrite the file with the largest share of garbage; merge small neighbours. Without any of
 //! these, the open segment may be left early.
 
 use crate::storage::format::SEGMENT_SIZE_MIN;

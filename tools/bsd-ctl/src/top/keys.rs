@@ -54,7 +54,7 @@ impl Keys {
     }
 }
 
-/// The bytes of the first key; `None`: its end is missing, or there is none.
+/// The bytes of the first key; `None`: its end is missing, or no key is in them.
 fn size_of_first(bytes: &[u8]) -> Option<usize> {
     match bytes {
         [] | [ESCAPE] => None,

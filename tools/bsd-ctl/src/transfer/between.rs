@@ -248,7 +248,7 @@ impl Carrier {
         }
     }
 
-    /// Jobs to be moved next; none: there are none, or the limit is reached.
+    /// Jobs to be moved next; empty: no more jobs, or the limit is reached.
     fn find(
         &mut self,
         tube: &str,
