@@ -262,7 +262,8 @@ impl Queue {
         self.total_jobs = 0;
         for tube in self.tubes.handles().collect::<Vec<_>>() {
             self.tubes[tube].forget_totals();
-            if !self.tubes.policies.is_empty() {
+            // It may have one that was removed later.
+            if !self.tubes.policies.is_empty() || self.tubes[tube].policed.is_some() {
                 self.begin_policy(tube, now);
             }
             if !self.tubes[tube].is_paused(now) {

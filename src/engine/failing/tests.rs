@@ -340,6 +340,23 @@ fn the_policy_of_the_longest_pattern_holds_for_tubes_that_come_later_and_after_a
     server.talk(&[("stats-policy mail-b", "NOT_FOUND")]);
 }
 
+/// The tube is there before the record that removes the last pattern is replayed.
+#[test]
+fn a_pattern_that_was_removed_holds_no_tube_after_a_crash() {
+    let mut server = Server::new();
+    server.policy("mail-*", "max-reserved=1 fair=on");
+    server.talk(&[("use mail-b", "USING mail-b"), PUT]);
+    server.talk(&[("put 0 0 100 1\r\nx", "INSERTED 2")]);
+    server.policy("mail-*", "");
+    server.crash();
+    server.engine.queue().assert_groups();
+    server.talk(&[
+        ("watch mail-b", "WATCHING 2"),
+        ("reserve-with-timeout 0", "RESERVED 1 1\r\nx"),
+        ("reserve-with-timeout 0", "RESERVED 2 1\r\nx"),
+    ]);
+}
+
 #[test]
 fn what_a_policy_says_is_refused_if_it_is_wrong() {
     let mut server = Server::new();
