@@ -17,7 +17,7 @@ use crate::types::{JobId, Now, SECOND_NS, SettingClass};
 use super::whole::Whole;
 
 /// The policies that are set; `%` is a tube. One that limits or refuses puts comes behind the others.
-const POLICIES: [&str; 16] = [
+const POLICIES: [&str; 19] = [
     "",
     "",
     "delivery-limit=1",
@@ -32,11 +32,14 @@ const POLICIES: [&str; 16] = [
     "rate=2/s",
     "rate=60/m fair=on delivery-limit=4",
     "fair=on",
+    "fair=on",
+    "fair=on max-reserved=3",
+    "fair=on delivery-limit=3 dead-letter=%",
     "max-jobs=12",
     "max-bytes=20000 delivery-limit=2",
 ];
 /// Those of them that refuse no put.
-const ROOMY: usize = 14;
+const ROOMY: usize = 17;
 const KEYS: [&str; 3] = ["order-17", "k", "a/key;with+more"];
 const GROUPS: [&str; 3] = ["customer-5", "customer-6", "g"];
 /// The names of the schedules that come and go.
