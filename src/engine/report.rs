@@ -8,7 +8,7 @@ use crate::protocol::{
     write_listed_tube, write_tube_list,
 };
 use crate::queue::{TubeFailures, TubeList};
-use crate::types::{ClientId, JobId, JobState, Now, SECOND_NS};
+use crate::types::{ClientId, JobId, JobState, Now, SECOND_NS, Time};
 
 /// Documents with more bytes than this are written down as they leave.
 const LONG_DOCUMENT: usize = 64 << 10;
@@ -74,7 +74,7 @@ impl Engine {
             Command::StatsJob(id) => self.stats_job(*id, now, &mut document),
             Command::StatsTube(tube) => self.stats_tube(tube, now, &mut document),
             Command::StatsJobExtended(id) => self.stats_job_extended(*id, now, &mut document),
-            Command::StatsPolicy(tube) => self.stats_policy(tube, &mut document),
+            Command::StatsPolicy(tube) => self.stats_policy(tube, now.mono, &mut document),
             Command::StatsSchedule(name) => self.stats_schedule(name, now, &mut document),
             Command::ListTubes => {
                 self.count(Op::ListTubes);
@@ -163,7 +163,7 @@ impl Engine {
         true
     }
 
-    fn stats_policy(&mut self, tube: &str, out: &mut Vec<u8>) -> bool {
+    fn stats_policy(&mut self, tube: &str, now: Time, out: &mut Vec<u8>) -> bool {
         self.count(Op::StatsPolicy);
         let Some((set_for, policy)) = self.queue.policy_of(tube) else {
             return false;
@@ -172,7 +172,7 @@ impl Engine {
             by_reason,
             set_aside,
             puts_refused,
-        } = self.queue.tube_failures(tube);
+        } = self.queue.tube_failures(tube, now);
         let stats = PolicyStats {
             tube,
             set_for,

@@ -1,4 +1,4 @@
-//! The totals of tubes that are gone, for those who watch tubes: a tube that is empty and unused
+//! The totals and failures of tubes that are gone, for those who watch tubes: a tube that is empty and unused
 //! vanishes, often between two looks, and comes back with the next job.
 //!
 //! They are kept for an hour, and of no more than [`DEPARTED_MAX`] tubes: past that the one that has
@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::Queue;
+use super::{Queue, TubeFailures};
 use crate::types::{SECOND_NS, Time};
 
 /// Departed tubes that are remembered …
@@ -37,21 +37,35 @@ impl TubeTotals {
     }
 }
 
+/// What a tube had counted.
+#[derive(Debug, Default)]
+pub(super) struct Counted {
+    pub(super) totals: TubeTotals,
+    /// `None`: nothing failed in it.
+    pub(super) failures: Option<Box<TubeFailures>>,
+}
+
+impl Counted {
+    fn is_nothing(&self) -> bool {
+        self.totals == TubeTotals::default() && self.failures.is_none()
+    }
+}
+
 /// The tubes that are gone.
 #[derive(Debug, Default)]
 pub(super) struct Departed {
-    by_name: BTreeMap<Arc<str>, (Time, TubeTotals)>,
+    by_name: BTreeMap<Arc<str>, (Time, Counted)>,
     by_time: BTreeSet<(Time, Arc<str>)>,
 }
 
 impl Departed {
     /// A tube of this name has vanished. One that has counted nothing is not remembered.
-    pub(super) fn note(&mut self, name: &Arc<str>, totals: TubeTotals, at: Time) {
-        if totals == TubeTotals::default() {
+    pub(super) fn note(&mut self, name: &Arc<str>, counted: Counted, at: Time) {
+        if counted.is_nothing() {
             return;
         }
         self.by_time.insert((at, name.clone()));
-        self.by_name.insert(name.clone(), (at, totals));
+        self.by_name.insert(name.clone(), (at, counted));
         if self.by_name.len() > DEPARTED_MAX
             && let Some((_, name)) = self.by_time.pop_first()
         {
@@ -60,12 +74,17 @@ impl Departed {
     }
 
     /// The tube is back: what it had counted.
-    pub(super) fn take(&mut self, name: &str) -> TubeTotals {
-        let Some((name, (at, totals))) = self.by_name.remove_entry(name) else {
-            return TubeTotals::default();
+    pub(super) fn take(&mut self, name: &str) -> Counted {
+        let Some((name, (at, counted))) = self.by_name.remove_entry(name) else {
+            return Counted::default();
         };
         self.by_time.remove(&(at, name));
-        totals
+        counted
+    }
+
+    fn get(&self, name: &str, now: Time) -> Option<&Counted> {
+        let (at, counted) = self.by_name.get(name)?;
+        is_kept(*at, now).then_some(counted)
     }
 }
 
@@ -76,8 +95,22 @@ impl Queue {
         if let Some(tube) = self.tubes.find(name) {
             return Some(self.tubes[tube].totals());
         }
-        let (at, totals) = self.tubes.departed.by_name.get(name)?;
-        is_kept(*at, now).then_some(*totals)
+        let counted = self.tubes.departed.get(name, now)?;
+        Some(counted.totals)
+    }
+
+    /// What has become of deliveries of all tubes of this name, one that vanished within an hour
+    /// included.
+    #[must_use]
+    pub fn tube_failures(&self, name: &str, now: Time) -> TubeFailures {
+        let failures = match self.tubes.find(name) {
+            Some(tube) => self.tubes[tube].failures.as_deref(),
+            None => {
+                let counted = self.tubes.departed.get(name, now);
+                counted.and_then(|counted| counted.failures.as_deref())
+            }
+        };
+        failures.copied().unwrap_or_default()
     }
 
     /// The tubes that have vanished within an hour, and when, those that did so last in front.
@@ -88,9 +121,9 @@ impl Queue {
     }
 
     /// A tube has vanished. What a replay counts is of no interest.
-    pub(super) fn note_departed(&mut self, name: &Arc<str>, totals: TubeTotals, now: Time) {
+    pub(super) fn note_departed(&mut self, name: &Arc<str>, counted: Counted, now: Time) {
         if !self.is_replaying {
-            self.tubes.departed.note(name, totals, now);
+            self.tubes.departed.note(name, counted, now);
         }
     }
 }
@@ -103,6 +136,7 @@ fn is_kept(at: Time, now: Time) -> bool {
 mod tests {
     use super::super::tests::{Fixture, at};
     use super::*;
+    use crate::attributes::Reason;
 
     fn puts(f: &Fixture, name: &str, seconds: u32) -> Option<u64> {
         let totals = f.queue.tube_totals(name, at(seconds));
@@ -136,6 +170,36 @@ mod tests {
         come_and_go(&mut f, 2);
         assert_eq!(puts(&f, "a", 0), Some(5));
         assert_eq!(f.queue.departed_tubes(at(0)).count(), 1);
+    }
+
+    #[test]
+    fn failures_of_a_tube_that_vanishes_go_on_counting_when_it_comes_back() {
+        let mut f = Fixture::new();
+        let client = f.queue.connect();
+        let fail = |f: &mut Fixture| {
+            f.queue.use_tube(client, "a", at(0));
+            let job = f.put(client, 5, 0);
+            f.queue.note_failure(job, Reason::Failed, true);
+            f.delete(job);
+            f.queue.use_tube(client, "default", at(0));
+        };
+        let failed = |f: &Fixture, seconds: u32| {
+            let failures = f.queue.tube_failures("a", at(seconds));
+            (
+                failures.by_reason[Reason::Failed as usize],
+                failures.set_aside,
+            )
+        };
+        fail(&mut f);
+        assert!(!f.queue.tube_exists("a"));
+        assert_eq!(failed(&f, 3599), (1, 1));
+        assert_eq!(failed(&f, 3600), (0, 0));
+        fail(&mut f);
+        assert_eq!(failed(&f, 0), (2, 2));
+        f.queue.use_tube(client, "a", at(0));
+        f.queue.note_put_refused("a");
+        f.queue.use_tube(client, "default", at(0));
+        assert_eq!(f.queue.tube_failures("a", at(0)).puts_refused, 1);
     }
 
     #[test]

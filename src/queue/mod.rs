@@ -159,6 +159,7 @@ pub struct Queue {
     total_connections: u64,
     total_jobs: u64,
     timeouts: u64,
+    failures: TubeFailures,
     waits: Histogram,
     holds: Histogram,
     visits: Cell<usize>,
@@ -247,6 +248,7 @@ impl Queue {
             total_connections: 0,
             total_jobs: 0,
             timeouts: 0,
+            failures: TubeFailures::default(),
             waits: Histogram::new(LONG),
             holds: Histogram::new(LONG),
             visits: Cell::new(0),
@@ -322,6 +324,7 @@ impl Queue {
             total_connections: self.total_connections,
             total_jobs: self.total_jobs,
             timeouts: self.timeouts,
+            failures: self.failures,
         }
     }
 

@@ -243,9 +243,11 @@ impl Queue {
     /// job is set aside with it.
     pub fn note_failure(&mut self, id: JobId, reason: Reason, set_aside: bool) {
         if let Some(job) = self.jobs.find(id) {
-            let failures = self.tubes[self.jobs[job].tube].failures_mut();
-            failures.by_reason[reason as usize] += 1;
-            failures.set_aside += u64::from(set_aside);
+            let of_tube = self.tubes[self.jobs[job].tube].failures_mut();
+            for failures in [of_tube, &mut self.failures] {
+                failures.by_reason[reason as usize] += 1;
+                failures.set_aside += u64::from(set_aside);
+            }
         }
     }
 
@@ -253,15 +255,8 @@ impl Queue {
     pub fn note_put_refused(&mut self, tube: &str) {
         if let Some(tube) = self.tubes.find(tube) {
             self.tubes[tube].failures_mut().puts_refused += 1;
+            self.failures.puts_refused += 1;
         }
-    }
-
-    /// What has become of deliveries of a tube since it began to exist.
-    #[must_use]
-    pub fn tube_failures(&self, tube: &str) -> TubeFailures {
-        let tube = self.tubes.find(tube);
-        tube.and_then(|tube| self.tubes[tube].failures.as_deref().copied())
-            .unwrap_or_default()
     }
 }
 

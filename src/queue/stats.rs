@@ -2,6 +2,7 @@
 //!
 //! They are updated at every change, never counted afterwards, so they are exact at all times.
 
+use super::policed::TubeFailures;
 use crate::types::JobCounts;
 
 /// The queue's values in `stats`. Totals are cumulative since the process started.
@@ -25,6 +26,8 @@ pub struct QueueStats {
     pub total_jobs: u64,
     /// Reservations that ever ran out of time.
     pub timeouts: u64,
+    /// What has failed in all tubes, those that are gone included, since the start.
+    pub failures: TubeFailures,
 }
 
 /// The values of `stats-tube`. Totals are cumulative since the tube was created, or the process

@@ -297,7 +297,8 @@ impl Tubes {
     fn create(&mut self, name: &str, hash: u64) -> TubeHandle {
         let name = Arc::<str>::from(name);
         let mut tube = Tube::new(name.clone(), hash, self.list.len());
-        tube.before = self.departed.take(&name);
+        let before = self.departed.take(&name);
+        (tube.before, tube.failures) = (before.totals, before.failures);
         if !self.policies.is_empty() {
             tube.policed = self
                 .policies

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use super::Queue;
+use super::departed::Counted;
 use super::handle::TubeHandle;
 use super::job::ReadyKey;
 use super::stats::TubeStats;
@@ -190,7 +191,9 @@ impl Queue {
             "a tube vanishes under its waiters"
         );
         let gone = self.tubes.remove(handle);
-        self.note_departed(&gone.name, gone.totals(), now);
+        let totals = gone.totals();
+        let failures = gone.failures;
+        self.note_departed(&gone.name, Counted { totals, failures }, now);
     }
 
     /// Updates the orders of tubes for one tube.

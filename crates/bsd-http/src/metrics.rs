@@ -320,6 +320,27 @@ fn of_server(page: &mut Page, snapshot: &Snapshot) {
         "Reservations that ran out of time.",
         queue.timeouts,
     );
+    let failures = &queue.failures;
+    page.family(
+        "bsd_failures",
+        Counter,
+        "Deliveries that failed, and jobs that expired or were buried, in all tubes, by reason.",
+    );
+    for (reason, count) in Reason::ALL.into_iter().zip(failures.by_reason) {
+        page.sample("bsd_failures_total", &[("reason", reason.word())], count);
+    }
+    page.single(
+        "bsd_set_aside",
+        Counter,
+        "Jobs whose delivery limit was reached, or that expired, in all tubes.",
+        failures.set_aside,
+    );
+    page.single(
+        "bsd_puts_refused",
+        Counter,
+        "Puts that policies of tubes have refused.",
+        failures.puts_refused,
+    );
     let size = figures.job_size_max;
     page.single(
         "bsd_job_size_max_bytes",

@@ -68,19 +68,20 @@ impl TubeFigures {
     /// all tubes of this name that followed each other.
     pub(super) fn of(queue: &Queue, name: &str, now: Time) -> Option<TubeFigures> {
         let totals = queue.tube_totals(name, now)?;
+        let failures = Some(queue.tube_failures(name, now));
+        let failures = failures.filter(|it| *it != TubeFailures::default());
         let counted = TubeFigures {
             is_gone: true,
             puts: totals.puts,
             deletes: totals.deletes,
             pauses: totals.pauses,
+            failures: failures.map(Box::new),
             ..TubeFigures::default()
         };
         let Some(found) = queue.tube_stats(name, now) else {
             return Some(counted);
         };
         let oldest = queue.oldest_ready(name);
-        let failures = Some(queue.tube_failures(name));
-        let failures = failures.filter(|it| *it != TubeFailures::default());
         Some(TubeFigures {
             is_gone: false,
             jobs: found.jobs,
@@ -89,7 +90,6 @@ impl TubeFigures {
             waiting: found.waiting,
             pause_left_ns: found.pause_left_ns,
             oldest_ready_ns: oldest.map_or(0, |put| now.since(put).max(0)),
-            failures: failures.map(Box::new),
             ..counted
         })
     }

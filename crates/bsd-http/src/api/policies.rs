@@ -21,7 +21,7 @@ use bsd::door::{Slice, Step, Work};
 use bsd::policy::{DeadLetter, NAMES, PATTERNS_MAX, POLICIES_MAX, Policy};
 use bsd::protocol::{Command, SetPolicy};
 use bsd::queue::{Queue, TubeFailures};
-use bsd::types::SettingClass;
+use bsd::types::{SettingClass, Time};
 
 /// Names of policies that are told of as leading to a dead-letter tube, at most.
 const SOURCES_MAX: usize = 20;
@@ -188,7 +188,7 @@ impl Work for Look {
     fn step(&mut self, slice: &mut Slice<'_>) -> Step {
         let queue = slice.engine().queue();
         self.found = match self.tubes.name() {
-            Some(tube) => of_tube(queue, tube),
+            Some(tube) => of_tube(queue, tube, slice.now().mono),
             None => of_pattern(queue, self.tubes.text()),
         };
         Step::Done
@@ -201,12 +201,12 @@ fn of_pattern(queue: &Queue, text: &str) -> Option<Value> {
     Some(json!({"tube": null, "set_for": set_for, "policy": policy_value(policy)}))
 }
 
-fn of_tube(queue: &Queue, tube: &str) -> Option<Value> {
+fn of_tube(queue: &Queue, tube: &str, now: Time) -> Option<Value> {
     let policy = queue.policy_of(tube);
     if policy.is_none() && !queue.tube_exists(tube) {
         return None;
     }
-    let failures = queue.tube_failures(tube);
+    let failures = queue.tube_failures(tube, now);
     Some(json!({
         "tube": tube,
         "set_for": policy.map(|(set_for, _)| set_for),

@@ -501,20 +501,28 @@ fn what_stats_policy_says_is_what_the_page_says_and_a_tube_without_failures_has_
     assert!(yaml.0.contains("dead-letter: \"dead\"\n"), "{}", yaml.0);
     let takes = value(&dead, "bsd_tube_takes_dead_letters{tube=\"dead\"}");
     assert_eq!(takes, 1.0);
+    // One tube has failures, so those of all are its own.
+    let snapshot = Snapshot::sample(engine.figures(now), now, &[], 2);
+    let all = written(|page| of_server(page, &snapshot));
     for reason in Reason::ALL.map(Reason::word) {
         let sample = format!("bsd_tube_failures_total{{tube=\"p\",reason=\"{reason}\"}}");
-        assert_eq!(
-            value(&failed, &sample),
-            yaml.number(&format!("total-{reason}"))
-        );
+        let total = yaml.number(&format!("total-{reason}"));
+        assert_eq!(value(&failed, &sample), total);
+        let sample = format!("bsd_failures_total{{reason=\"{reason}\"}}");
+        assert_eq!(value(&all, &sample), total);
     }
     for (name, key, count) in [
-        ("bsd_tube_set_aside_total", "total-set-aside", 2.0),
-        ("bsd_tube_puts_refused_total", "total-puts-refused", 1.0),
+        ("set_aside_total", "total-set-aside", 2.0),
+        ("puts_refused_total", "total-puts-refused", 1.0),
     ] {
-        let shown = value(&failed, &format!("{name}{{tube=\"p\"}}"));
+        let shown = value(&failed, &format!("bsd_tube_{name}{{tube=\"p\"}}"));
         assert_eq!((shown, yaml.number(key)), (count, count), "{name}");
+        assert_eq!(value(&all, &format!("bsd_{name}")), count, "{name}");
     }
+    let fresh = Engine::open(&Options::default(), now).unwrap().figures(now);
+    let fresh = Snapshot::sample(fresh, now, &[], 2);
+    let page = written(|page| of_server(page, &fresh));
+    assert_eq!(value(&page, "bsd_failures_total{reason=\"ttr\"}"), 0.0);
 }
 
 #[test]
