@@ -38,14 +38,17 @@ pub(crate) fn bsd() -> Option<PathBuf> {
     Some(program)
 }
 
-/// beanstalkd, if it is installed.
+/// The first beanstalkd on the path, so that another version can be tried; or Debian's.
 pub(crate) fn beanstalkd() -> Option<PathBuf> {
-    let program = PathBuf::from("/usr/bin/beanstalkd");
-    if !program.is_file() {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let places = std::env::split_paths(&path).chain([PathBuf::from("/usr/bin")]);
+    let found = places
+        .map(|place| place.join("beanstalkd"))
+        .find(|program| program.is_file());
+    if found.is_none() {
         skip("beanstalkd is not installed");
-        return None;
     }
-    Some(program)
+    found
 }
 
 /// A running server.
