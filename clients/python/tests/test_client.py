@@ -356,6 +356,30 @@ class LiveTest(unittest.TestCase):
 
         asyncio.run(run())
 
+    def test_a_reserve_gets_the_job_of_one_that_was_cancelled_before(self) -> None:
+        # Without `abort` the cancelled reserve still waits at the server, before the next one.
+        for args in ([], ["--protocol", "beanstalkd"]):
+            server = self.server(args=args)
+
+            async def run() -> None:
+                async with bsdq.AsyncClient(server.address) as worker:
+                    for number in range(20):
+                        await worker.connect()
+                        first = asyncio.ensure_future(worker.reserve())
+                        await asyncio.sleep(0)
+                        first.cancel()
+                        second = asyncio.ensure_future(worker.reserve(int(PATIENCE)))
+                        await asyncio.sleep(0)
+                        with server.client() as producer:
+                            producer.put(b"%d" % number)
+                        job = await second
+                        self.assertEqual(job.body, b"%d" % number)
+                        await worker.disconnect()
+                        with server.client() as other:
+                            other.delete(other.reserve(int(PATIENCE)))
+
+            asyncio.run(run())
+
     def test_a_put_into_another_tube_leaves_the_used_one_without_put_with(self) -> None:
         server = self.server(args=["--protocol", "beanstalkd"])
 

@@ -19,11 +19,14 @@ from .wire import BODY_MAX, INCOMPLETE, Request
 
 T = TypeVar("T")
 
+#: Requests that take any job.
+_TAKES = frozenset({"reserve", "reserve-with-timeout", "reserve-batch"})
+
 
 class _Entry:
     """Requests that were sent together, and who waits for their results."""
 
-    __slots__ = ("requests", "results", "future", "deadline", "is_reserve")
+    __slots__ = ("requests", "results", "future", "deadline", "is_reserve", "takes")
 
     def __init__(
         self,
@@ -36,14 +39,16 @@ class _Entry:
         self.future = future
         self.deadline = deadline
         self.is_reserve = requests[0].waits != 0.0
+        self.takes = len(requests) == 1 and requests[0].word in _TAKES
 
 
 class _Link(asyncio.Protocol):
     """One connection. Requests are answered in their order."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, timeout: float) -> None:
         self._reader = session.reader()
         self._session = session
+        self._timeout = timeout
         self._loop = asyncio.get_running_loop()
         self._entries: Deque[_Entry] = deque()
         self._transport: Optional[asyncio.Transport] = None
@@ -87,6 +92,24 @@ class _Link(asyncio.Protocol):
             entry.future.set_result(entry.results)
         else:
             self._hold(entry.requests, entry.results)
+            self._serve()
+
+    def _serve(self) -> None:
+        """Gives the kept jobs to reserves that were sent since. Their own answers are for those that
+        come later."""
+        for entry in list(self._entries):
+            if not self.held:
+                return
+            if entry.takes and not entry.future.done():
+                entry.future.set_result([self.take(entry.requests[0])])
+                self._abort(entry)
+
+    def take(self, request: Request[Any]) -> Any:
+        """The result of a reserve from the jobs that are kept, of which there is one at least."""
+        if request.word == "reserve-batch":
+            jobs, self.held = self.held, []
+            return jobs
+        return self.held.pop(0)
 
     def _hold(self, requests: Sequence[Request[Any]], results: Sequence[Any]) -> None:
         """Keeps the jobs of reserves whose caller has left."""
@@ -117,17 +140,21 @@ class _Link(asyncio.Protocol):
         return future
 
     def cancel(
-        self, requests: Sequence[Request[Any]], future: "asyncio.Future[List[Any]]", timeout: float
+        self, requests: Sequence[Request[Any]], future: "asyncio.Future[List[Any]]"
     ) -> None:
         """The caller has left. A reserve of its own is ended, if the server can do that."""
         if not future.cancelled():
             # The answer has arrived, and the caller does not get it.
             if future.exception() is None:
                 self._hold(requests, future.result())
-        elif self.lost is None and self._session.has("abort") and self._entries:
-            last = self._entries[-1]
-            if last.future is future and last.is_reserve:
-                self.send([commands.abort()], timeout).add_done_callback(_ignored)
+        elif self._entries and self._entries[-1].future is future:
+            self._abort(self._entries[-1])
+
+    def _abort(self, entry: _Entry) -> None:
+        """Ends a reserve that waits, if it is the last request and the server can do that."""
+        is_last = bool(self._entries) and self._entries[-1] is entry
+        if is_last and entry.is_reserve and self.lost is None and self._session.has("abort"):
+            self.send([commands.abort()], self._timeout).add_done_callback(_ignored)
 
     def fail(self, error: BsdError) -> None:
         """Ends the connection; all who wait are told so."""
@@ -335,7 +362,7 @@ class AsyncClient(AsyncMethods):
         settings = self._settings
 
         def make() -> _Link:
-            return _Link(self._session)
+            return _Link(self._session, settings.timeout)
 
         if address.path is not None:
             _, link = await loop.create_unix_connection(make, address.path)
@@ -368,13 +395,9 @@ class AsyncClient(AsyncMethods):
             return await self._steps(call)
 
     async def _one(self, request: Request[T]) -> T:
-        if request.waits != 0.0:
-            jobs = self.held()
-            if jobs and request.word == "reserve-batch":
-                return cast(T, jobs)
-            if jobs and self._link is not None:
-                self._link.held = jobs[1:]
-                return cast(T, jobs[0])
+        link = self._link
+        if request.word in _TAKES and link is not None and link.lost is None and link.held:
+            return cast(T, link.take(request))
         (result,) = await self._exchange([request])
         if isinstance(result, Refused):
             raise result
@@ -423,7 +446,7 @@ class AsyncClient(AsyncMethods):
         try:
             results.extend(await future)
         except asyncio.CancelledError:
-            link.cancel(window, future, self._settings.timeout)
+            link.cancel(window, future)
             raise
         except ConnectionLost as error:
             results.extend(error.results)
