@@ -33,6 +33,9 @@ pub(crate) enum Workload {
     /// One kick.
     #[value(skip)]
     Kick,
+    /// One `clear-tube` of the ready jobs of `default`.
+    #[value(skip)]
+    Clear,
     /// Use and pause one tube after another, each new and never used again.
     #[value(skip)]
     Pause,
@@ -101,6 +104,7 @@ impl Script {
             Workload::Drain | Workload::Bury | Workload::Poll => Phase::Reserve,
             Workload::Mix
             | Workload::Kick
+            | Workload::Clear
             | Workload::Pause
             | Workload::Peek
             | Workload::ListTubes => Phase::Any,
@@ -274,6 +278,7 @@ impl State {
             Phase::Reserve => self.reserve(script, out),
             _ => match script.workload {
                 Workload::Kick => push(Op::Kick, b"kick", &[script.kick], out),
+                Workload::Clear => push(Op::Clear, b"clear-tube default ready", &[], out),
                 Workload::Pause => self.pause(out),
                 Workload::Peek => push(Op::Peek, b"peek-ready", &[], out),
                 Workload::ListTubes => push(Op::ListTubes, b"list-tubes", &[], out),
@@ -364,6 +369,7 @@ impl State {
             | (Op::Release, Reply::Released)
             | (Op::Bury, Reply::Buried)
             | (Op::Kick, Reply::Kicked)
+            | (Op::Clear, Reply::Cleared)
             | (Op::Touch, Reply::Touched)
             | (Op::Use, Reply::Using)
             | (Op::Watch, Reply::Watching)

@@ -29,7 +29,7 @@ pub(crate) struct Args {
         long,
         value_enum,
         value_delimiter = ',',
-        default_value = "idle,busy,kick,due,due-tubes,grow,compact,rotate,many-files,refused,herd,\
+        default_value = "idle,busy,kick,clear,due,due-tubes,grow,compact,rotate,many-files,refused,herd,\
                          unread,tubes,pauses,watches,list-tubes"
     )]
     cases: Vec<Case>,
@@ -41,7 +41,7 @@ pub(crate) struct Args {
         default_value = "beanstalkd,beanstalkd-f50,bsd-memory,bsd-f0,echo"
     )]
     servers: Vec<Kind>,
-    /// Jobs that are kicked or fall due, and tubes of "pauses"; "grow" puts twice as many,
+    /// Jobs that are kicked, cleared or fall due, and tubes of "pauses"; "grow" puts twice as many,
     /// "compact" begins with a fifth of them, "many-files" with a tenth
     #[arg(long, value_name = "N", value_parser = parse_count, default_value = "500k")]
     jobs: u64,
@@ -73,6 +73,8 @@ enum Case {
     Busy,
     /// One kick of many buried jobs
     Kick,
+    /// One clear-tube of many ready jobs, which only bsd has
+    Clear,
     /// Many delayed jobs fall due at once
     Due,
     /// The same, spread over many tubes
@@ -108,6 +110,7 @@ impl Case {
         match self {
             Case::Compact | Case::Rotate | Case::ManyFiles => kind.is_durable() && !kind.is_echo(),
             Case::Refused => refusal.is_for(kind),
+            Case::Clear => kind.program == Program::Bsd,
             Case::Unread | Case::ListTubes => !kind.is_echo(),
             _ => true,
         }
@@ -341,6 +344,7 @@ impl Trial<'_> {
             }),
             Case::Busy => self.probe(self.steady()),
             Case::Kick => self.kick(),
+            Case::Clear => self.clear(),
             Case::Due => self.due(0),
             Case::DueTubes => self.due(self.args.tubes / 10),
             Case::Grow => self.probe(Plan {
@@ -418,6 +422,19 @@ impl Trial<'_> {
             jobs: Some(1),
             kick: jobs,
             ..self.plan(Shape::SINGLE, Workload::Kick)
+        })
+    }
+
+    /// Their memory is freed, and their deletes are written, after the reply.
+    fn clear(&self) -> io::Result<Latency> {
+        self.fill(Plan {
+            jobs: Some(self.args.jobs),
+            ..self.plan(Shape::FULL, Workload::Put)
+        })?;
+        self.probe(Plan {
+            jobs: Some(1),
+            linger: self.args.seconds,
+            ..self.plan(Shape::SINGLE, Workload::Clear)
         })
     }
 

@@ -511,13 +511,23 @@ fn what_stats_policy_says_is_what_the_page_says_and_a_tube_without_failures_has_
         let sample = format!("bsd_failures_total{{reason=\"{reason}\"}}");
         assert_eq!(value(&all, &sample), total);
     }
-    for (name, key, count) in [
-        ("set_aside_total", "total-set-aside", 2.0),
-        ("puts_refused_total", "total-puts-refused", 1.0),
+    for (name, of_all, key, count) in [
+        (
+            "bsd_tube_set_aside_total",
+            "bsd_set_aside_total",
+            "total-set-aside",
+            2.0,
+        ),
+        (
+            "bsd_tube_puts_refused_total",
+            "bsd_puts_refused_total",
+            "total-puts-refused",
+            1.0,
+        ),
     ] {
-        let shown = value(&failed, &format!("bsd_tube_{name}{{tube=\"p\"}}"));
+        let shown = value(&failed, &format!("{name}{{tube=\"p\"}}"));
         assert_eq!((shown, yaml.number(key)), (count, count), "{name}");
-        assert_eq!(value(&all, &format!("bsd_{name}")), count, "{name}");
+        assert_eq!(value(&all, of_all), count, "{of_all}");
     }
     let fresh = Engine::open(&Options::default(), now).unwrap().figures(now);
     let fresh = Snapshot::sample(fresh, now, &[], 2);

@@ -30,6 +30,7 @@ fn batch(state: &mut State, script: &Script, budget: &mut Budget, id: &mut u64) 
             Op::Release => Reply::Released,
             Op::Bury => Reply::Buried,
             Op::Kick => Reply::Kicked,
+            Op::Clear => Reply::Cleared,
             Op::Touch => Reply::Touched,
             Op::Use => Reply::Using,
             Op::Watch => Reply::Watching,
