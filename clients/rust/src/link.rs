@@ -247,6 +247,12 @@ impl Link {
         });
     }
 
+    /// What is under way was told to end: it has no more time than a call without a wait.
+    pub(crate) fn hasten(&mut self, now: Instant) {
+        self.patience = self.config.timeout;
+        self.deadline = self.deadline.min(now + self.patience);
+    }
+
     /// The results of the work, in its order. An open one has become an error.
     pub(crate) fn take(&mut self) -> Vec<Result<Reply>> {
         let open = || Err(Error::new(ErrorKind::Unanswered, "the call was given up"));

@@ -1,7 +1,7 @@
 //! The methods of the clients: written once, for the blocking client and the asynchronous one.
 //!
-//! A client has `run` for one call, `run_all` for several that are sent together, `ready` to be
-//! connected, and `link`.
+//! A client has `run` for one call, `run_all` for several that are sent together, `ready` and
+//! `connect_now` to be connected, and `link`.
 
 macro_rules! methods {
     ([$($asyncness:tt)?] [$($awaiting:tt)*]) => {
@@ -518,6 +518,33 @@ macro_rules! methods {
         /// [`NotFound`](crate::ErrorKind::NotFound), [`Unsupported`](crate::ErrorKind::Unsupported).
         pub $($asyncness)? fn stats_schedule(&mut self, name: &str) -> Result<ScheduleStats> {
             self.run(calls::stats_schedule(name)?) $($awaiting)*
+        }
+
+        /// Connect, unless there is a connection. Each address is tried once.
+        pub(crate) $($asyncness)? fn connect_once(&mut self) -> Result<()> {
+            match self.link.is_up() {
+                true => Ok(()),
+                false => self.connect_now(false) $($awaiting)*,
+            }
+        }
+
+        /// Watch these tubes and no others, from the next call on.
+        pub(crate) fn watch_only(&mut self, tubes: &[String]) -> Result<()> {
+            for tube in tubes {
+                check_tube(tube)?;
+            }
+            self.link.watch_only(tubes);
+            Ok(())
+        }
+
+        /// Give a job back that was reserved and not begun, with the priority that it has.
+        pub(crate) $($asyncness)? fn give_back(&mut self, id: JobId, delay: Duration) -> Result<()> {
+            let pri = self.stats_job(id) $($awaiting)* ?.pri;
+            self.release(id, pri, delay) $($awaiting)*
+        }
+
+        pub(crate) fn has_capability(&self, command: &str) -> bool {
+            self.link.capabilities().iter().any(|it| it == command)
         }
 
         /// Have later calls take this long at most: see [`Config::timeout`](crate::Config::timeout).

@@ -13,7 +13,7 @@ use self::stream::Stream;
 use crate::calls::{self, Call};
 use crate::config::Config;
 use crate::error::{Error, ErrorKind, Result};
-use crate::job::{Clear, Failed, Inserted, Job, JobId, Page, Put, State};
+use crate::job::{Clear, Failed, Inserted, Job, JobId, Page, Put, State, check_tube};
 use crate::link::{Link, Step};
 use crate::methods::{methods, not_found};
 use crate::policy::Policy;

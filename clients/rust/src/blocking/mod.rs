@@ -202,29 +202,6 @@ impl Client {
         self.work(true)
     }
 
-    /// Connect, unless there is a connection. Each address is tried once.
-    pub(crate) fn connect_once(&mut self) -> Result<()> {
-        match self.link.is_up() {
-            true => Ok(()),
-            false => self.connect_now(false),
-        }
-    }
-
-    /// Watch these tubes and no others, from the next call on.
-    pub(crate) fn watch_only(&mut self, tubes: &[String]) -> Result<()> {
-        for tube in tubes {
-            check_tube(tube)?;
-        }
-        self.link.watch_only(tubes);
-        Ok(())
-    }
-
-    /// Give a job back that was reserved and not begun, with the priority that it has.
-    pub(crate) fn give_back(&mut self, id: JobId, delay: Duration) -> Result<()> {
-        let pri = self.stats_job(id)?.pri;
-        self.release(id, pri, delay)
-    }
-
     /// The socket, to be waited on.
     pub(crate) fn socket(&self) -> Option<BorrowedFd<'_>> {
         self.stream.as_ref().map(AsFd::as_fd)
@@ -235,14 +212,11 @@ impl Client {
     pub(crate) fn finish_reserve<T>(&mut self, call: &Call<T>, is_cancelled: bool) -> Result<T> {
         if is_cancelled {
             self.link.push(calls::abort().request);
+            self.link.hasten(Instant::now());
         }
         self.work(false);
         let reply = self.link.take().remove(0);
         self.checked(reply.and_then(call.read))
-    }
-
-    pub(crate) fn has_capability(&self, command: &str) -> bool {
-        self.link.capabilities().iter().any(|it| it == command)
     }
 
     /// As [`reserve`](Client::reserve), but end the wait when `is_over` says so, which is asked every few
