@@ -5,6 +5,8 @@ mod member;
 mod methods;
 mod placement;
 mod round;
+#[cfg(test)]
+mod virtual_time;
 
 use std::collections::BTreeMap;
 
@@ -29,6 +31,9 @@ use crate::job::{Job, check_tube};
 /// assert_eq!(servers.place("billing"), "cluster");
 /// # Ok::<(), bsd_client::Error>(())
 /// ```
+///
+/// [`client`](Servers::client) gives a blocking client of all of them, `async_client` one for tasks of
+/// tokio (feature `tokio`).
 #[derive(Debug, Clone)]
 pub struct Servers {
     list: Vec<(String, Config)>,
