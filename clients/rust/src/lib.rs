@@ -8,6 +8,7 @@
 //! | the same for tasks of tokio | `AsyncClient`, `AsyncPool` | `tokio` |
 //! | TLS | `Tls`, and an address that begins with `tls:` | `tls` |
 //! | several servers, among which tubes are shared out | [`Servers`] | |
+//! | the same for tasks of tokio | `Servers::async_client` | `tokio` |
 //! | a cluster | one [`Config`] with the addresses of its members | |
 //! | a worker with typed jobs, retries and a graceful stop | `worker::Worker` | `worker` |
 //! | the same worker on a queue inside this process | `bsd::Queue` as its source | `embedded` |
@@ -89,6 +90,8 @@ pub use job::{
 };
 pub use policy::{DeadLetter, Policy};
 pub use schedule::{Missed, Schedule};
+#[cfg(feature = "tokio")]
+pub use servers::AsyncServersClient;
 pub use servers::{ServerJob, Servers, ServersClient, score};
 pub use stats::{ExtendedJobStats, JobStats, PolicyStats, ScheduleStats, ServerStats, TubeStats};
 #[cfg(feature = "tls")]

@@ -192,6 +192,12 @@ impl Link {
         !self.held.is_empty()
     }
 
+    /// The same, for jobs other than this one.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn is_holding_besides(&self, id: Option<JobId>) -> bool {
+        self.held.iter().any(|held| Some(*held) != id)
+    }
+
     /// Whether something was sent whose reply is due, or is being sent.
     pub(crate) fn is_busy(&self) -> bool {
         let is_sending = self.output_sent < self.output.len();

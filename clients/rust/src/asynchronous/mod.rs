@@ -138,8 +138,41 @@ impl AsyncClient {
         }
     }
 
-    /// Do the work of the link.
-    async fn work(&mut self) {
+    /// Have a reserve sent by the next [`work`](AsyncClient::work), which ends when its reply has come.
+    pub(crate) fn begin_reserve<T>(&mut self, call: &Call<T>) {
+        self.leave_if_closed();
+        self.link
+            .begin(vec![call.request.clone()], Instant::now(), false);
+    }
+
+    /// Have the wait of a reserve that was begun end: [`work`](AsyncClient::work) goes on until it has.
+    pub(crate) fn abort_reserve(&mut self) {
+        self.link.push(calls::abort().request);
+        self.link.hasten(Instant::now());
+    }
+
+    /// The reply to a reserve, when the work is done.
+    pub(crate) fn take_reserved<T>(&mut self, call: &Call<T>) -> Result<T> {
+        let reply = self.link.take().remove(0);
+        self.checked(reply.and_then(call.read))
+    }
+
+    /// End what the dropped future of a call has left under way, and forget its result.
+    pub(crate) async fn finish_work(&mut self) {
+        if self.link.is_busy() {
+            self.work().await;
+            self.link.take();
+        }
+    }
+
+    /// Whether this connection has reserved jobs other than this one.
+    pub(crate) fn is_holding_besides(&self, id: Option<JobId>) -> bool {
+        self.link.is_holding_besides(id)
+    }
+
+    /// Do the work of the link. If the future is dropped, what is under way stays so, and another one
+    /// goes on with it.
+    pub(crate) async fn work(&mut self) {
         loop {
             let now = Instant::now();
             let step = self.link.next(now);
@@ -201,10 +234,11 @@ impl AsyncClient {
         wait: Duration,
         over: impl Future<Output = ()>,
     ) -> Result<Option<Job>> {
-        let Call { request, read } = calls::reserve(wait)?;
+        let call = calls::reserve(wait)?;
         self.ready().await?;
         let is_holding = self.link.is_holding();
-        self.link.begin(vec![request], Instant::now(), true);
+        self.link
+            .begin(vec![call.request.clone()], Instant::now(), true);
         let is_over = {
             let (mut work, mut over) = (pin!(self.work()), pin!(over));
             let first = poll_fn(|context| match work.as_mut().poll(context) {
@@ -213,14 +247,14 @@ impl AsyncClient {
             });
             first.await
         };
-        if is_over && self.link.capabilities().iter().any(|it| it == "abort") {
-            self.link.push(calls::abort().request);
+        if is_over && self.has_capability("abort") {
+            self.abort_reserve();
         } else if is_over && !is_holding {
             self.close();
             return Ok(None);
         }
         self.work().await;
-        self.link.take().remove(0).and_then(read)
+        self.take_reserved(&call)
     }
 
     /// Close the connection: jobs that it has reserved are ready again. The next call makes a new one.

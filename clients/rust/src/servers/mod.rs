@@ -1,5 +1,7 @@
 //! A list of servers: each tube is on one of them, and jobs come from all of them.
 
+#[cfg(feature = "tokio")]
+mod asynchronous;
 mod blocking;
 mod member;
 mod methods;
@@ -10,6 +12,8 @@ mod virtual_time;
 
 use std::collections::BTreeMap;
 
+#[cfg(feature = "tokio")]
+pub use self::asynchronous::AsyncServersClient;
 pub use self::blocking::ServersClient;
 pub use self::placement::score;
 use crate::config::Config;
