@@ -1,5 +1,8 @@
 //! A worker: takes jobs, works on them, and tells the queue how it went.
 
+#[cfg(feature = "tokio")]
+mod asynchronous;
+mod lease;
 mod metrics;
 mod network;
 mod retry;
@@ -58,7 +61,7 @@ impl Put {
 ///   end, no longer than the grace time; jobs of the others are ready again then.
 ///
 /// Each job that is worked on has a session of its own: a connection, or a session of the queue in this
-/// process.
+/// process. `Worker::asynchronous` takes a handler that is awaited (feature `tokio`).
 ///
 /// ```no_run
 /// use bsd_client::worker::{Failure, Task, Worker};
@@ -105,15 +108,7 @@ impl Worker {
         T: DeserializeOwned,
         F: Fn(Task<T>) -> Result<(), Failure> + Send + Sync + 'static,
     {
-        Worker::with(move |task| {
-            let (task, bytes) = task.with(());
-            let body = serde_json::from_slice(&bytes);
-            let body = body.map_err(|error| {
-                Problem::Unreadable(format!("the body cannot be read: {error}"))
-            })?;
-            let (task, ()) = task.with(body);
-            handler(task).map_err(Problem::Failure)
-        })
+        Worker::with(move |task| handler(read(task)?).map_err(Problem::Failure))
     }
 
     /// A worker whose jobs have any bytes.
@@ -221,6 +216,14 @@ impl Worker {
         })?);
         Ok(running)
     }
+}
+
+/// A task with the value that its body is in JSON.
+fn read<T: DeserializeOwned>(task: Task<Vec<u8>>) -> Result<Task<T>, Problem> {
+    let (task, bytes) = task.with(());
+    let wrong = |error| Problem::Unreadable(format!("the body cannot be read: {error}"));
+    let body = serde_json::from_slice(&bytes).map_err(wrong)?;
+    Ok(task.with(body).0)
 }
 
 fn spawn(name: String, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {

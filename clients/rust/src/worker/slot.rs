@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
+use super::lease::Lease;
 use super::metrics::{JobInfo, Metrics, Outcome};
 use super::retry::Retry;
 use super::source::{JobSession, JobSource};
@@ -27,6 +28,9 @@ const PAUSE_MAX: Duration = Duration::from_secs(5);
 pub(super) enum Problem {
     Unreadable(String),
     Failure(Failure),
+    /// The handler was ended from outside, and not by this worker: its runtime is gone.
+    #[cfg(feature = "tokio")]
+    Ended,
 }
 
 pub(super) type Handler = dyn Fn(Task<Vec<u8>>) -> Result<(), Problem> + Send + Sync;
@@ -48,7 +52,7 @@ struct Current {
     /// Half of its time to run, once it is known.
     interval: Option<Duration>,
     touch_at: Option<Instant>,
-    is_lost: Arc<AtomicBool>,
+    lease: Arc<Lease>,
 }
 
 /// A place for one job.
@@ -114,14 +118,14 @@ impl Slot {
         if shared.stopper.is_stopped() {
             return self.give_back(shared, &info);
         }
-        let is_lost = Arc::new(AtomicBool::new(false));
+        let lease: Arc<Lease> = Arc::default();
         let started = Instant::now();
         *lock(&self.current) = Some(Current {
             info: info.clone(),
             started,
             interval: None,
             touch_at: Some(started + SHORT),
-            is_lost: is_lost.clone(),
+            lease: lease.clone(),
         });
         shared.metrics.started(&info);
         let stopper = shared.stopper.clone();
@@ -129,7 +133,7 @@ impl Slot {
             id: job.id,
             tube,
             body: job.body,
-            is_lost,
+            lease,
             stopper,
         };
         let span = tracing::info_span!("job", id = job.id, tube = task.tube.as_deref());
@@ -206,7 +210,7 @@ impl Slot {
             }
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 tracing::warn!(id = current.info.id, "the job is not reserved any more");
-                current.is_lost.store(true, Ordering::Relaxed);
+                current.lease.lose();
                 current.touch_at = None;
             }
             Err(error) => {
@@ -223,7 +227,7 @@ impl Slot {
             return false;
         };
         self.is_abandoned.store(true, Ordering::Relaxed);
-        current.is_lost.store(true, Ordering::Relaxed);
+        current.lease.end();
         *lock(&self.session) = None;
         let took = current.started.elapsed();
         shared
@@ -255,6 +259,17 @@ fn tell(
         Ok(()) => return session.delete(id).map(|()| Outcome::Done),
         Err(Problem::Failure(failure)) => failure,
         Err(Problem::Unreadable(text)) => Failure::new(text).never_again(),
+        // Each further job would end so: there is no use in taking one.
+        #[cfg(feature = "tokio")]
+        Err(Problem::Ended) => {
+            let text = "the runtime of the handlers was shut down: the worker stops";
+            shared.metrics.trouble(&Error::new(ErrorKind::Closed, text));
+            tracing::error!("{text}");
+            shared.stopper.stop();
+            return session
+                .release(id, Duration::ZERO)
+                .map(|()| Outcome::Released);
+        }
     };
     let text = cut_text(&failure.text);
     tracing::warn!(error = text, "the job has failed");

@@ -3,9 +3,9 @@
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use super::lease::Lease;
 use super::stop::Stopper;
 use crate::job::JobId;
 
@@ -18,7 +18,7 @@ pub struct Task<T> {
     pub tube: Option<String>,
     /// Its body.
     pub body: T,
-    pub(super) is_lost: Arc<AtomicBool>,
+    pub(super) lease: Arc<Lease>,
     pub(super) stopper: Stopper,
 }
 
@@ -34,7 +34,7 @@ impl<T> Task<T> {
     /// Another worker may have it.
     #[must_use]
     pub fn is_lost(&self) -> bool {
-        self.is_lost.load(Ordering::Relaxed)
+        self.lease.is_lost()
     }
 
     pub(super) fn with<U>(self, body: U) -> (Task<U>, T) {
@@ -42,7 +42,7 @@ impl<T> Task<T> {
             id: self.id,
             tube: self.tube,
             body,
-            is_lost: self.is_lost,
+            lease: self.lease,
             stopper: self.stopper,
         };
         (task, self.body)
