@@ -160,9 +160,8 @@ impl Seat {
 
     /// Until the reply to the reserve has come. This may be dropped, and begun again.
     async fn drive(&mut self) {
-        match self.member.peer_mut() {
-            Some(client) => client.work().await,
-            None => {}
+        if let Some(client) = self.member.peer_mut() {
+            client.work().await;
         }
     }
 

@@ -4,14 +4,23 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Ends the work of a handler from outside.
-type End = Box<dyn FnOnce() + Send>;
+/// What ends the work of a handler from outside.
+#[derive(Default)]
+enum End {
+    /// Nothing does, so far.
+    #[default]
+    Unknown,
+    #[cfg(feature = "tokio")]
+    By(Box<dyn FnOnce() + Send>),
+    /// It was told to end.
+    Told,
+}
 
 /// The hold of a handler on its job.
 #[derive(Default)]
 pub(super) struct Lease {
     is_lost: AtomicBool,
-    end: Mutex<Option<End>>,
+    end: Mutex<End>,
 }
 
 impl fmt::Debug for Lease {
@@ -32,22 +41,57 @@ impl Lease {
         self.is_lost.load(Ordering::Relaxed)
     }
 
-    /// What ends the handler, if anything can.
+    /// What ends the handler. It is done at once if the handler was told to end before it began.
     #[cfg(feature = "tokio")]
     pub(super) fn on_end(&self, end: impl FnOnce() + Send + 'static) {
-        *self.end.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(end));
+        let mut known = self.end.lock().unwrap_or_else(PoisonError::into_inner);
+        match *known {
+            End::Told => {
+                drop(known);
+                end();
+            }
+            _ => *known = End::By(Box::new(end)),
+        }
     }
 
     /// The worker does not wait for the handler any more: end it, if that is possible.
     pub(super) fn end(&self) {
         self.lose();
-        let end = self
-            .end
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
-        if let Some(end) = end {
-            end();
+        let mut known = self.end.lock().unwrap_or_else(PoisonError::into_inner);
+        let end = std::mem::replace(&mut *known, End::Told);
+        drop(known);
+        match end {
+            #[cfg(feature = "tokio")]
+            End::By(end) => end(),
+            End::Unknown | End::Told => {}
+        }
+    }
+}
+
+#[cfg(all(test, feature = "tokio"))]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicU32;
+
+    use super::*;
+
+    #[test]
+    fn a_handler_is_ended_once_be_it_told_before_it_begins_or_after() {
+        for is_told_first in [true, false] {
+            let (lease, count): (Lease, Arc<AtomicU32>) = Default::default();
+            let ended = count.clone();
+            let end = move || _ = ended.fetch_add(1, Ordering::SeqCst);
+            if is_told_first {
+                lease.end();
+                lease.on_end(end);
+            } else {
+                lease.on_end(end);
+                assert_eq!(count.load(Ordering::SeqCst), 0);
+                lease.end();
+            }
+            lease.end();
+            assert!(lease.is_lost());
+            assert_eq!(count.load(Ordering::SeqCst), 1);
         }
     }
 }
