@@ -21,4 +21,6 @@ mod readme;
 mod reconnect;
 mod secure;
 mod servers;
+mod servers_async;
 mod worker;
+mod worker_async;

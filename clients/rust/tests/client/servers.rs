@@ -10,7 +10,7 @@ const NOW: Duration = Duration::ZERO;
 const LONG: Duration = Duration::from_secs(30);
 
 /// A tube that is on this server.
-fn tube_on(servers: &Servers, name: &str) -> String {
+pub(crate) fn tube_on(servers: &Servers, name: &str) -> String {
     let mut tubes = (0..).map(|number| format!("tube-{number}"));
     tubes.find(|tube| servers.place(tube) == name).unwrap()
 }

@@ -8,15 +8,15 @@ use std::time::Duration;
 use bsd_client::worker::{
     Failure, JobInfo, JobSource, Metrics, Outcome, Retry, Running, Task, Worker,
 };
-use bsd_client::{Client, Config, DeadLetter, Failed, Policy, Put, Servers, State};
+use bsd_client::{Client, Config, DeadLetter, Error, Failed, Policy, Put, Servers, State};
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
 use crate::harness::{Server, wait_until};
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Mail {
-    to: String,
+pub(crate) struct Mail {
+    pub(crate) to: String,
 }
 
 fn mail(to: &str) -> Put {
@@ -25,11 +25,12 @@ fn mail(to: &str) -> Put {
 
 /// Counts what the worker says.
 #[derive(Debug, Default)]
-struct Seen {
-    started: AtomicU64,
-    done: AtomicU64,
-    touched: AtomicU64,
-    outcomes: Mutex<Vec<Outcome>>,
+pub(crate) struct Seen {
+    pub(crate) started: AtomicU64,
+    pub(crate) done: AtomicU64,
+    pub(crate) touched: AtomicU64,
+    pub(crate) troubles: AtomicU64,
+    pub(crate) outcomes: Mutex<Vec<Outcome>>,
 }
 
 impl Metrics for Seen {
@@ -46,14 +47,18 @@ impl Metrics for Seen {
     fn touched(&self, _: &JobInfo) {
         self.touched.fetch_add(1, Ordering::SeqCst);
     }
+
+    fn trouble(&self, _: &Error) {
+        self.troubles.fetch_add(1, Ordering::SeqCst);
+    }
 }
 
 impl Seen {
-    fn ended(&self) -> usize {
+    pub(crate) fn ended(&self) -> usize {
         self.outcomes.lock().unwrap().len()
     }
 
-    fn count(&self, of: impl Fn(&Outcome) -> bool) -> usize {
+    pub(crate) fn count(&self, of: impl Fn(&Outcome) -> bool) -> usize {
         self.outcomes
             .lock()
             .unwrap()
@@ -64,7 +69,7 @@ impl Seen {
 }
 
 /// Does what the body says.
-fn handle(mail: Task<Mail>) -> Result<(), Failure> {
+pub(crate) fn handle(mail: Task<Mail>) -> Result<(), Failure> {
     match &*mail.to {
         "nowhere" => Err(Failure::new("no route to host")),
         "never" => Err(Failure::new("no such person").never_again()),
@@ -76,6 +81,11 @@ fn handle(mail: Task<Mail>) -> Result<(), Failure> {
 /// The same worker wherever its jobs come from: three are done, and one each fails, panics, is given up
 /// and cannot be read. Two deliveries may fail.
 fn ends_each_job_as_its_handler_says(source: impl JobSource) -> Arc<Seen> {
+    ends_each_job(Worker::new(handle), source)
+}
+
+/// The same with a worker that has the handler already.
+pub(crate) fn ends_each_job(worker: Worker, source: impl JobSource) -> Arc<Seen> {
     let mut session = source.open(&["mail".to_owned()]).unwrap();
     for to in ["a", "nowhere", "b", "panic", "never", "c"] {
         session.put(mail(to)).unwrap();
@@ -87,7 +97,7 @@ fn ends_each_job_as_its_handler_says(source: impl JobSource) -> Arc<Seen> {
         min: Duration::ZERO,
         ..Retry::default()
     };
-    let worker = Worker::new(handle).tube("mail").concurrency(3).retry(retry);
+    let worker = worker.tube("mail").concurrency(3).retry(retry);
     let running = worker.metrics(seen.clone()).start(source).unwrap();
     wait_until("all jobs are ended", || seen.ended() >= 9);
     let summary = running.stop();
@@ -99,7 +109,7 @@ fn ends_each_job_as_its_handler_says(source: impl JobSource) -> Arc<Seen> {
     seen
 }
 
-fn limit(limit: u32) -> Policy {
+pub(crate) fn limit(limit: u32) -> Policy {
     Policy {
         delivery_limit: Some(limit),
         dead_letter: DeadLetter::Tube("dead".to_owned()),
@@ -108,7 +118,7 @@ fn limit(limit: u32) -> Policy {
 }
 
 /// The texts of the jobs of a tube in this state.
-fn texts(client: &mut Client, tube: &str, state: State) -> Vec<String> {
+pub(crate) fn texts(client: &mut Client, tube: &str, state: State) -> Vec<String> {
     let page = client.list_jobs(tube, state, None, 100).unwrap();
     let ids = page.jobs.into_iter().map(|(id, _)| id);
     let mut texts: Vec<_> = ids
