@@ -253,10 +253,11 @@ impl Link {
         });
     }
 
-    /// What is under way was told to end: it has no more time than a call without a wait.
-    pub(crate) fn hasten(&mut self, now: Instant) {
-        self.patience = self.config.timeout;
-        self.deadline = self.deadline.min(now + self.patience);
+    /// What is under way was told to end, or ends by itself after `wait`: from now on it has the time of
+    /// a call, be its own time almost over or long.
+    pub(crate) fn hasten(&mut self, wait: Duration, now: Instant) {
+        self.patience = self.config.timeout + wait;
+        self.deadline = now + self.patience;
     }
 
     /// The results of the work, in its order. An open one has become an error.
@@ -671,4 +672,55 @@ fn unanswered(error: &io::Error) -> Error {
     let text = format!("the call was sent and not answered, and may have been done: {error}");
     let source = io::Error::new(error.kind(), error.to_string());
     Error::new(ErrorKind::Unanswered, text).because(source)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::calls;
+
+    /// A link that waits in a reserve of an hour.
+    fn waiting(now: Instant) -> Link {
+        let mut link = Link::new("host".parse().unwrap(), now);
+        let call = calls::reserve(Duration::from_secs(3600)).unwrap();
+        link.begin(vec![call.request], now, false);
+        assert!(matches!(link.next(now), Step::Connect(..)));
+        link.connected(now);
+        send(&mut link, now);
+        link.received(b"OK 12\r\n---\n- abort\n\r\n", now);
+        send(&mut link, now);
+        link
+    }
+
+    fn send(link: &mut Link, now: Instant) {
+        while let Step::Send(bytes, _) = link.next(now) {
+            let size = bytes.len();
+            link.sent(size);
+        }
+    }
+
+    #[test]
+    fn a_wait_that_is_told_to_end_has_the_time_of_a_call() {
+        let now = Instant::now();
+        let timeout = Link::new("host".parse().unwrap(), now).config.timeout;
+        for later in [0, 1800, 3600, 7200].map(Duration::from_secs) {
+            let (mut link, now) = (waiting(now), now + later);
+            link.push(calls::abort().request);
+            link.hasten(Duration::ZERO, now);
+            send(&mut link, now);
+            let Step::Receive(until) = link.next(now) else {
+                panic!("after {later:?}");
+            };
+            assert_eq!(until, now + timeout);
+            assert!(link.is_up());
+            link.received(b"TIMED_OUT\r\nABORTED\r\n", now);
+            assert!(matches!(link.next(now), Step::Done));
+            // One that does not answer is given up then.
+            let mut link = waiting(now);
+            link.push(calls::abort().request);
+            link.hasten(Duration::ZERO, now);
+            send(&mut link, now);
+            assert!(matches!(link.next(now + timeout), Step::Close));
+        }
+    }
 }

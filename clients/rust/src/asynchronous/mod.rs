@@ -148,7 +148,12 @@ impl AsyncClient {
     /// Have the wait of a reserve that was begun end: [`work`](AsyncClient::work) goes on until it has.
     pub(crate) fn abort_reserve(&mut self) {
         self.link.push(calls::abort().request);
-        self.link.hasten(Instant::now());
+        self.hasten(Duration::ZERO);
+    }
+
+    /// Give a reserve that was begun, and ends by itself after `wait`, the time of a call from now on.
+    pub(crate) fn hasten(&mut self, wait: Duration) {
+        self.link.hasten(wait, Instant::now());
     }
 
     /// The reply to a reserve, when the work is done.

@@ -212,7 +212,7 @@ impl Client {
     pub(crate) fn finish_reserve<T>(&mut self, call: &Call<T>, is_cancelled: bool) -> Result<T> {
         if is_cancelled {
             self.link.push(calls::abort().request);
-            self.link.hasten(Instant::now());
+            self.link.hasten(Duration::ZERO, Instant::now());
         }
         self.work(false);
         let reply = self.link.take().remove(0);

@@ -11,7 +11,7 @@ use tokio::time::{timeout, timeout_at};
 
 use super::member::{Look, Member, Peer};
 use super::methods::methods;
-use super::round::{Answer, Ending, Round, Step, ending, wait_at};
+use super::round::{Answer, Ending, Round, Step, WAIT_STEP, ending, wait_at};
 use super::{ServerJob, Servers};
 use crate::asynchronous::AsyncClient;
 use crate::calls::{self, Call};
@@ -84,6 +84,8 @@ impl Peer for AsyncClient {
 #[derive(Debug)]
 struct Wait {
     call: Call<Option<Job>>,
+    /// The connection had jobs reserved when it began.
+    is_holding: bool,
     /// It was told to end.
     is_aborted: bool,
 }
@@ -118,6 +120,9 @@ impl Seat {
     /// on with it.
     async fn settle(&mut self) {
         if self.wait.is_some() {
+            if let Some(client) = self.member.peer_mut() {
+                client.hasten(WAIT_STEP);
+            }
             self.end(false).await;
         }
         if let Some(id) = self.owed
@@ -145,8 +150,11 @@ impl Seat {
         client.watch_only(watched)?;
         let call = calls::reserve(left(client))?;
         client.begin_reserve(&call);
-        let is_aborted = false;
-        self.wait = Some(Wait { call, is_aborted });
+        self.wait = Some(Wait {
+            call,
+            is_holding: client.is_holding_jobs(),
+            is_aborted: false,
+        });
         Ok(true)
     }
 
@@ -172,7 +180,7 @@ impl Seat {
             return Answer::Away;
         };
         let can_abort = client.has_capability("abort");
-        match ending(is_ready, can_abort, client.is_holding_jobs()) {
+        match ending(is_ready, can_abort, wait.is_holding) {
             Ending::Close => {
                 client.close();
                 self.wait = None;
@@ -198,11 +206,15 @@ impl Seat {
     /// closed, so the server has back what it gave or may just have given. Where one is, the connection
     /// must stay: it is [settled](Seat::settle) before the next use.
     fn leave(&mut self) {
-        let is_under_way = self.wait.is_some() || self.owed.is_some();
-        if is_under_way
-            && let Some(client) = self.member.peer_mut()
-            && !client.is_holding_besides(self.owed)
-        {
+        let Some(client) = self.member.peer_mut() else {
+            return;
+        };
+        let must_close = match (&self.wait, self.owed) {
+            (Some(wait), _) => !wait.is_holding,
+            (None, Some(_)) => !client.is_holding_besides(self.owed),
+            (None, None) => false,
+        };
+        if must_close {
             client.close();
             self.wait = None;
             self.owed = None;
@@ -226,7 +238,7 @@ impl Seat {
 ///   is ready again. The next call makes a new connection.
 /// * It has: it stays, since closing it would take those jobs away. The wait is ended before the next
 ///   call at this server, with `abort`, or after a second at most where there is none. A job that has
-///   come is released with its priority.
+///   come is released with its priority; if no call comes, its time to run ends.
 ///
 /// Where a policy counts deliveries, a job that comes back so has failed once.
 /// [`reserve_until`](AsyncServersClient::reserve_until) ends a wait and keeps the connections. If the

@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Poll;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -390,4 +390,68 @@ async fn a_server_that_does_not_answer_holds_up_a_job_of_another_no_longer_than_
     });
     assert_eq!(found.await.unwrap(), "other");
     putter.join().unwrap();
+}
+
+/// A server that has no job until it is told to end the wait for one: then it gives one, and does not
+/// say that the wait has ended. Also how often it did so, and how many of these connections have ended.
+fn late() -> (Config, Arc<[AtomicU64; 2]>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let config: Config = listener.local_addr().unwrap().to_string().parse().unwrap();
+    let counts: Arc<[AtomicU64; 2]> = Arc::default();
+    let given = counts.clone();
+    std::thread::spawn(move || {
+        while let Ok((mut stream, _)) = listener.accept() {
+            let given = given.clone();
+            std::thread::spawn(move || {
+                let input = BufReader::new(stream.try_clone().unwrap());
+                let mut jobs = 0;
+                for line in input.lines().map_while(Result::ok) {
+                    let reply = match &*line {
+                        "capabilities" => "OK 12\r\n---\n- abort\n\r\n",
+                        "reserve-with-timeout 0" => "TIMED_OUT\r\n",
+                        "abort" => "RESERVED 1 1\r\nx\r\n",
+                        _ => "",
+                    };
+                    jobs += u64::from(line == "abort");
+                    given[0].fetch_add(u64::from(line == "abort"), Ordering::SeqCst);
+                    _ = stream.write_all(reply.as_bytes());
+                }
+                given[1].fetch_add(jobs, Ordering::SeqCst);
+            });
+        }
+    });
+    (config.timeout(Duration::from_millis(200)), counts)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_comes_while_its_wait_is_ended_is_not_kept_by_a_reserve_that_is_dropped() {
+    let Some(server) = Server::bsd(&[]) else {
+        return;
+    };
+    let (late, given) = late();
+    let counts = || [&given[0], &given[1]].map(|it| it.load(Ordering::SeqCst));
+    let servers = Servers::new([("late", late), ("other", server.config())]).unwrap();
+    for polls in 0.. {
+        let mut client = servers.async_client();
+        let is_over = Arc::new(AtomicBool::new(false));
+        let job = vec![(server.config(), "default".to_owned())];
+        let putter = putter(job, is_over.clone());
+        let job = reserved(&mut client, polls).await;
+        is_over.store(true, Ordering::SeqCst);
+        putter.join().unwrap();
+        wait_until("no connection has a job", || {
+            let [given, ended] = counts();
+            given == ended
+        });
+        if let Some(job) = job {
+            assert_eq!(client.server_of(&job), "other");
+            assert!(counts()[0] > 1, "{:?}", counts());
+            return;
+        }
+        let mut at_other = server.client();
+        wait_until("the job is ready again", || {
+            at_other.stats().unwrap().reserved == 0
+        });
+        at_other.clear_tube("default", Clear::All).unwrap();
+    }
 }

@@ -81,12 +81,26 @@ fn each_job_ends_as_its_handler_says_on_a_list_of_servers() {
     ends_each_job(worker(&runtime()), servers);
 }
 
-/// Is told when the handler that has it is dropped.
-struct Dropped(Arc<AtomicU64>);
+/// How many handlers were called, and how many of them have ended or were dropped.
+#[derive(Default)]
+struct Calls {
+    begun: AtomicU64,
+    over: AtomicU64,
+}
 
-impl Drop for Dropped {
+/// A call of a handler.
+struct Called(Arc<Calls>);
+
+impl Called {
+    fn new(calls: &Arc<Calls>) -> Called {
+        calls.begun.fetch_add(1, Ordering::SeqCst);
+        Called(calls.clone())
+    }
+}
+
+impl Drop for Called {
     fn drop(&mut self) {
-        self.0.fetch_add(1, Ordering::SeqCst);
+        self.0.over.fetch_add(1, Ordering::SeqCst);
     }
 }
 
@@ -95,18 +109,18 @@ struct Held {
     running: Running,
     seen: Arc<Seen>,
     may_end: Arc<Semaphore>,
-    dropped: Arc<AtomicU64>,
+    calls: Arc<Calls>,
 }
 
 fn held(runtime: &Handle, source: impl JobSource, concurrency: usize, grace: Duration) -> Held {
     let (seen, may_end) = (Arc::new(Seen::default()), Arc::new(Semaphore::new(0)));
-    let dropped: Arc<AtomicU64> = Arc::default();
-    let (gate, count) = (may_end.clone(), dropped.clone());
+    let calls: Arc<Calls> = Arc::default();
+    let (gate, count) = (may_end.clone(), calls.clone());
     let worker = Worker::asynchronous_raw(runtime.clone(), move |_| {
-        let (gate, dropped) = (gate.clone(), Dropped(count.clone()));
+        let (gate, called) = (gate.clone(), Called::new(&count));
         async move {
             gate.acquire().await?.forget();
-            drop(dropped);
+            drop(called);
             Ok::<(), Failure>(())
         }
     });
@@ -116,7 +130,7 @@ fn held(runtime: &Handle, source: impl JobSource, concurrency: usize, grace: Dur
         running,
         seen,
         may_end,
-        dropped,
+        calls,
     }
 }
 
@@ -178,13 +192,13 @@ fn outlives(source: &(impl JobSource + Clone)) {
     put(source, 1, 60 * SECOND);
     let held = held(runtime.handle(), source.clone(), 1, Duration::ZERO);
     wait_until("a handler runs", || {
-        held.seen.started.load(Ordering::SeqCst) == 1
+        held.calls.begun.load(Ordering::SeqCst) == 1
     });
     let summary = held.running.stop();
     assert_eq!((summary.done, summary.abandoned), (0, 1));
     assert_eq!(*held.seen.outcomes.lock().unwrap(), [Outcome::Abandoned]);
     wait_until("the handler is dropped", || {
-        held.dropped.load(Ordering::SeqCst) == 1
+        held.calls.over.load(Ordering::SeqCst) == 1
     });
     let mut session = source.open(&["default".to_owned()]).unwrap();
     let job = session.reserve(PATIENCE).unwrap().unwrap();
