@@ -84,6 +84,8 @@ impl Peer for AsyncClient {
 #[derive(Debug)]
 struct Wait {
     call: Call<Option<Job>>,
+    /// The tubes that it waits for.
+    watched: Vec<String>,
     /// The connection had jobs reserved when it began.
     is_holding: bool,
     /// It was told to end.
@@ -119,12 +121,7 @@ impl Seat {
     /// Have nothing under way, and give back the job that is owed. If this is dropped, the next call goes
     /// on with it.
     async fn settle(&mut self) {
-        if self.wait.is_some() {
-            if let Some(client) = self.member.peer_mut() {
-                client.hasten(WAIT_STEP);
-            }
-            self.end(false).await;
-        }
+        self.end_late().await;
         if let Some(id) = self.owed
             && let Some(client) = self.member.peer_mut()
         {
@@ -135,6 +132,16 @@ impl Seat {
             }
         }
         self.owed = None;
+    }
+
+    /// End the wait that a dropped reserve has left behind, if there is one.
+    async fn end_late(&mut self) -> Answer {
+        if self.wait.is_some()
+            && let Some(client) = self.member.peer_mut()
+        {
+            client.hasten(WAIT_STEP);
+        }
+        self.end(false).await
     }
 
     /// Have a reserve sent when this is next [driven](Seat::drive), if the server is there.
@@ -152,14 +159,24 @@ impl Seat {
         client.begin_reserve(&call);
         self.wait = Some(Wait {
             call,
+            watched: watched.to_vec(),
             is_holding: client.is_holding_jobs(),
             is_aborted: false,
         });
         Ok(true)
     }
 
-    /// Ask without a wait.
+    /// Ask without a wait. A job that came for a reserve of the same tubes whose future was dropped is
+    /// the first.
     async fn ask(&mut self, watched: &[String]) -> Result<Answer> {
+        if self
+            .wait
+            .as_ref()
+            .is_some_and(|wait| wait.watched == watched)
+            && let answer @ Answer::Job(_) = self.end_late().await
+        {
+            return Ok(answer);
+        }
         match self.begin(watched, |_| Duration::ZERO).await? {
             true => Ok(self.end(true).await),
             false => Ok(Answer::Away),
@@ -237,10 +254,11 @@ impl Seat {
 /// * The connection has no jobs reserved: it is closed at once, so a job that the server has just sent
 ///   is ready again. The next call makes a new connection.
 /// * It has: it stays, since closing it would take those jobs away. The wait is ended before the next
-///   call at this server, with `abort`, or after a second at most where there is none. A job that has
-///   come is released with its priority; if no call comes, its time to run ends.
+///   call at this server, with `abort`, or without that after a second at most. A job that has come is
+///   the result of that call, if it is a reserve of the same tubes, and else it is released with its
+///   priority. If no call comes, its time to run ends.
 ///
-/// Where a policy counts deliveries, a job that comes back so has failed once.
+/// Where a policy counts deliveries, a job that becomes ready so has failed once.
 /// [`reserve_until`](AsyncServersClient::reserve_until) ends a wait and keeps the connections. If the
 /// future of another call is dropped, it is as for [`AsyncClient`]: what it asked for may have been done,
 /// and the connection is closed before its next use.

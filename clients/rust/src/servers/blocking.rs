@@ -43,7 +43,7 @@ impl Peer for Client {
         self.close();
     }
 
-    /// On a thread. If there is none the channel is closed, which is noticed by the next look.
+    /// On a thread. If that cannot be started the channel is closed, which the next look notices.
     fn attempt(mut self: Box<Client>) -> Self::Attempt {
         let (sender, receiver) = channel();
         let name = "bsd-connect".to_owned();

@@ -49,7 +49,7 @@ impl Servers {
     /// not.
     ///
     /// # Errors
-    /// [`Usage`](crate::ErrorKind::Usage): there is none, or two have the same name.
+    /// [`Usage`](crate::ErrorKind::Usage): the list is empty, or two have the same name.
     pub fn new<N: Into<String>>(list: impl IntoIterator<Item = (N, Config)>) -> Result<Servers> {
         let list = list.into_iter().map(|(name, config)| (name.into(), config));
         let list: Vec<(String, Config)> = list.collect();

@@ -171,7 +171,8 @@ impl Round {
         }
     }
 
-    /// The caller wants no job any more: the waits end, and there are no others.
+    /// The caller wants no job any more: the waits end, and no other begins.
+    #[cfg(any(test, feature = "tokio"))]
     pub(super) fn stop(&mut self, now: Instant) {
         self.until = now;
         self.came(&[]);
@@ -195,10 +196,10 @@ impl Round {
         None
     }
 
-    /// The job and its server, or why there is none: a job is more than an error of another server.
+    /// The job and its server, or why no job came: a job is more than an error of another server.
     ///
     /// # Errors
-    /// [`Connect`](ErrorKind::Connect): there is no job, and no server is there at the end.
+    /// [`Connect`](ErrorKind::Connect): no job came, and no server is there at the end.
     pub(super) fn result(self, is_any_here: bool) -> Result<Option<(usize, Job)>> {
         match (self.found, self.problem) {
             (Some(found), _) => Ok(Some(found)),

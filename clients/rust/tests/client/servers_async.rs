@@ -11,7 +11,7 @@ use std::task::Poll;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use bsd_client::{AsyncServersClient, Clear, Config, ErrorKind, Put, ServerJob, Servers};
+use bsd_client::{AsyncServersClient, Clear, Config, ErrorKind, Put, ServerJob, Servers, State};
 
 use crate::harness::{Server, wait_until};
 use crate::servers::tube_on;
@@ -272,42 +272,89 @@ async fn a_reserve_that_is_dropped_at_any_time_leaves_no_job_reserved() {
 }
 
 /// The same with a connection that has a job reserved: it keeps that, and the other one comes by the
-/// next reserve.
+/// next reserve, whether another call is before it or not.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reserve_that_is_dropped_takes_no_reserved_job_away() {
     let peers = [Server::bsd(&[]), Server::beanstalkd()];
     for server in peers.into_iter().flatten() {
-        let servers = of(&[&server]);
-        let mut client = servers.async_client();
-        client.put(Put::new("held")).await.unwrap();
-        let held = client.reserve(NOW).await.unwrap().unwrap();
-        let mut polls = 0;
-        loop {
-            let is_over = Arc::new(AtomicBool::new(false));
-            let job = vec![(server.config(), "default".to_owned())];
-            let putter = putter(job, is_over.clone());
-            let job = reserved(&mut client, polls).await;
-            is_over.store(true, Ordering::SeqCst);
-            putter.join().unwrap();
-            let is_done = job.is_some();
+        for is_touched in [true, false] {
+            drops_while_holding(&server, is_touched).await;
+        }
+    }
+}
+
+async fn drops_while_holding(server: &Server, is_touched: bool) {
+    let servers = of(&[server]);
+    let mut client = servers.async_client();
+    client.put(Put::new("held")).await.unwrap();
+    let held = client.reserve(NOW).await.unwrap().unwrap();
+    for polls in 0.. {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let job = vec![(server.config(), "default".to_owned())];
+        let putter = putter(job, is_over.clone());
+        let job = reserved(&mut client, polls).await;
+        is_over.store(true, Ordering::SeqCst);
+        putter.join().unwrap();
+        let is_done = job.is_some();
+        if is_touched {
             let touched = client.touch(&held).await;
             touched.unwrap_or_else(|error| panic!("after {polls} polls: {error}"));
-            let job = match job {
-                Some(job) => job,
-                None => client.reserve(LONG).await.unwrap().unwrap(),
-            };
-            assert_ne!(job.job.id, held.job.id);
-            client.delete(&job).await.unwrap();
-            if is_done {
-                break;
-            }
-            polls += 1;
         }
-        assert!(polls > 2, "{polls}");
-        client.delete(&held).await.unwrap();
-        let stats = server.client().stats().unwrap();
-        assert_eq!((stats.ready, stats.reserved), (0, 0));
+        let job = match job {
+            Some(job) => job,
+            None => client.reserve(LONG).await.unwrap().unwrap(),
+        };
+        assert_ne!(job.job.id, held.job.id);
+        let at = client.of(&job).await.unwrap();
+        let stats = at.stats_job(job.job.id).await.unwrap();
+        // No other call was before the reserve: the job has not been given back meanwhile.
+        assert!(stats.releases <= u32::from(is_touched), "{stats:?}");
+        client.delete(&job).await.unwrap();
+        if is_done {
+            assert!(polls > 2, "{polls}");
+            break;
+        }
     }
+    client.touch(&held).await.unwrap();
+    client.delete(&held).await.unwrap();
+    let stats = server.client().stats().unwrap();
+    assert_eq!((stats.ready, stats.reserved), (0, 0));
+}
+
+/// A job that came for other tubes than are watched now is not the result.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_of_a_dropped_reserve_is_given_back_if_its_tube_is_not_watched_any_more() {
+    let Some(server) = Server::bsd(&[]) else {
+        return;
+    };
+    let mut client = of(&[&server]).async_client();
+    client.put(Put::new("held")).await.unwrap();
+    client.put(Put::new("other").tube("other")).await.unwrap();
+    let held = client.reserve(NOW).await.unwrap().unwrap();
+    let mut at_server = server.client();
+    let watcher = tokio::task::spawn_blocking(move || {
+        wait_until("it waits", || at_server.stats().unwrap().waiting == 1);
+        at_server
+    });
+    // The reserve is dropped when it waits.
+    let mut watcher = pin!(watcher);
+    let mut at_server = {
+        let mut reserve = pin!(client.reserve(LONG));
+        poll_fn(|context| {
+            assert!(reserve.as_mut().poll(context).is_pending());
+            watcher.as_mut().poll(context)
+        })
+        .await
+        .unwrap()
+    };
+    let late = at_server.put(Put::new("late")).unwrap().id();
+    client.watch_only(["other"]).unwrap();
+    let job = client.reserve(LONG).await.unwrap().unwrap();
+    assert_eq!(job.job.body, b"other");
+    let stats = at_server.stats_job(late).unwrap();
+    assert_eq!((stats.state, stats.releases), (State::Ready, 1));
+    client.delete(&job).await.unwrap();
+    client.delete(&held).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
