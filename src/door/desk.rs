@@ -50,7 +50,7 @@ impl std::fmt::Debug for Desk {
 }
 
 /// Who looks at a queue that follows: it has no clients before it leads.
-const NO_CLIENT: ClientId = ClientId(u32::MAX);
+pub(super) const NO_CLIENT: ClientId = ClientId(u32::MAX);
 
 /// The parts of the server that a call may use while it runs.
 struct Turn<'a> {

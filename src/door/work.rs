@@ -6,10 +6,13 @@
 use std::sync::Arc;
 
 use super::call::{Answer, JobError, Outcome};
+#[cfg(any(test, feature = "sim"))]
+use super::desk::NO_CLIENT;
 use super::handover::Giver;
 use super::seats::{Replies, Seats};
 use crate::engine::{
-    Altered, Engine, Feed, JobAction, Link, ReplySink, ScheduleChange, ScheduleRun,
+    Altered, Engine, Feed, HeldJob, JobAction, Link, ReplySink, Returned, ScheduleChange,
+    ScheduleRun,
 };
 use crate::protocol::{Command, SetSchedule};
 use crate::storage::StoreError;
@@ -115,6 +118,33 @@ impl Slice<'_> {
         altered.map_err(JobError::Store)
     }
 
+    /// Hold a job back: [`Engine::hold_back`]. Durable, as the policy says, when the task is over.
+    ///
+    /// # Errors
+    /// [`JobError::NotLeader`]: this queue follows. [`JobError::Store`]: the disk failed, now or earlier.
+    pub fn hold_back(
+        &mut self,
+        id: JobId,
+        why: &str,
+    ) -> Result<(Altered, Option<HeldJob>), JobError> {
+        let now = self.now;
+        self.decide(|engine| engine.hold_back(id, why, now))
+    }
+
+    /// Bring a held job back: [`Engine::bring_back`]. Durable, as the policy says, when the task is
+    /// over.
+    ///
+    /// # Errors
+    /// As for [`Slice::hold_back`].
+    pub fn bring_back(&mut self, held: &HeldJob) -> Result<Returned, JobError> {
+        if self.engine.is_following() {
+            return Err(JobError::NotLeader);
+        }
+        let mut replies = Replies::new(self.seats, self.others);
+        let returned = self.engine.bring_back(held, self.now, &mut replies);
+        returned.map_err(JobError::Store)
+    }
+
     /// Close the connection of a client: its jobs are ready again soon after. `false` if there is no
     /// such connection.
     ///
@@ -213,9 +243,14 @@ impl Slice<'_> {
             ) {
             }
         }
-        let client = engine.connect();
         let mut seats = Seats::default();
-        seats.seat(client, 0);
+        let client = match engine.is_following() {
+            true => NO_CLIENT,
+            false => engine.connect(),
+        };
+        if client != NO_CLIENT {
+            seats.seat(client, 0);
+        }
         run(&mut Slice {
             engine,
             now,

@@ -21,6 +21,7 @@ use super::Engine;
 use super::outcome::Logged;
 use crate::attributes::{Attributes, LIST_SIZE_MAX, Reason};
 use crate::policy::{DeadLetter, Expired, Policy};
+use crate::queue::Queue;
 use crate::storage::format::{attributes_size, delete, update};
 use crate::storage::{AppendError, NO_KICK, Purpose, StoreError};
 use crate::types::{Change, JobId, JobState, Now, SECOND_NS};
@@ -182,12 +183,7 @@ impl Engine {
         id: JobId,
         edit: impl FnOnce(Attributes<'a>) -> Attributes<'a>,
     ) -> Vec<u8> {
-        let had = self.queue.attributes(id).and_then(Attributes::decode);
-        let list = edit(had.unwrap_or_default()).encode();
-        let Some(list) = list else {
-            unreachable!("what job {id} has was checked")
-        };
-        list
+        list_with(&self.queue, id, edit)
     }
 
     fn decide_set_aside(
@@ -519,6 +515,20 @@ impl Engine {
             Logged::Done => Ok(Logged::Done),
         }
     }
+}
+
+/// The list of what a job has, edited.
+pub(super) fn list_with<'a>(
+    queue: &'a Queue,
+    id: JobId,
+    edit: impl FnOnce(Attributes<'a>) -> Attributes<'a>,
+) -> Vec<u8> {
+    let had = queue.attributes(id).and_then(Attributes::decode);
+    let list = edit(had.unwrap_or_default()).encode();
+    let Some(list) = list else {
+        unreachable!("what job {id} has was checked")
+    };
+    list
 }
 
 /// Of a job that is to be in a tube as if it had just come: its deliveries, and the time after which it

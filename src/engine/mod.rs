@@ -15,6 +15,7 @@
 //! | `extended` | what do the extended commands do? |
 //! | `batch` | many jobs in one command, all of them or none |
 //! | `alter` | what may be changed of a job beside the commands |
+//! | `holding` | jobs that are held back before they are deleted, and brought back |
 //! | `list` | which jobs of a tube are in a state? |
 //! | `keys` | puts with a key, and the reserve that frees one |
 //! | `attributed` | what jobs have beyond plain jobs, logged with a put or an update |
@@ -45,6 +46,7 @@ mod events;
 mod extended;
 mod failing;
 mod figures;
+mod holding;
 mod incoming;
 mod keys;
 mod kick;
@@ -97,6 +99,7 @@ pub use self::attributed::NewJob;
 pub use self::clearing::Cleared;
 pub use self::events::{FEED_MAX, Feed, Told};
 pub use self::figures::{Figures, LogFigures, OldestJob, SegmentFigures};
+pub use self::holding::{HeldJob, Returned, WHY_SIZE_MAX};
 pub use self::policies::PolicySet;
 pub use self::replica::{Follower, Leader};
 pub use self::report::TubeDocument;

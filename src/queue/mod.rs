@@ -437,6 +437,21 @@ impl Queue {
         })
     }
 
+    /// The change that brings a buried job back: delayed until `due`, or ready, which counts as a kick;
+    /// `None` if it is not buried.
+    #[must_use]
+    pub fn decide_return(&self, id: JobId, due: Option<Time>) -> Option<Change<'static>> {
+        self.state_of(id)
+            .filter(|state| *state == JobState::Buried)?;
+        self.decide(id, |job| match due {
+            Some(due) => (job.state, job.deadline) = (JobState::Delayed, due),
+            None => {
+                job.state = JobState::Ready;
+                job.counters.kicks = job.counters.kicks.saturating_add(1);
+            }
+        })
+    }
+
     /// The change that is necessary before a job can be reserved by its id; `None` if it is already
     /// ready, and also if it does not exist or is reserved.
     #[must_use]
