@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 use super::api::filter::{IDS_MAX, reasons};
 use super::api::jobs::ACTIONS;
 use super::api::look::LISTED;
+use super::api::undo::UNDO_MAX_SECONDS;
 use super::api::{checks, events, policies, schedules};
 use super::route::{Kind, Parameter, Role, Route, Shape};
 use super::routes::ROUTES;
@@ -358,6 +359,9 @@ fn requests() -> Map<String, Value> {
     let rate = ("rate", or_null(count()));
     let most = ("most", or_null(count()));
     let limit = ("limit", or_null(count()));
+    let mut seconds = count();
+    (seconds["minimum"], seconds["maximum"]) = (json!(1), json!(UNDO_MAX_SECONDS));
+    let undo = ("undo", or_null(seconds));
     let states = list(one_of(LISTED));
     let all = [
         ("Nothing", object(&[])),
@@ -407,7 +411,7 @@ fn requests() -> Map<String, Value> {
             "NewTask",
             open_object(
                 &[("action", one_of(ACTIONS)), ("filter", reference("Filter"))],
-                &[&of_action()[..], &[rate, dry_run, most, limit]].concat(),
+                &[&of_action()[..], &[rate, dry_run, most, limit, undo]].concat(),
             ),
         ),
         (
@@ -465,7 +469,16 @@ fn filter() -> Value {
 
 /// Long work, as it is told of.
 fn tasks() -> Map<String, Value> {
-    let states = ["counting", "running", "done", "cancelled", "failed"];
+    let states = [
+        "counting",
+        "running",
+        "held",
+        "returning",
+        "done",
+        "undone",
+        "cancelled",
+        "failed",
+    ];
     let progress = [
         ("id", count()),
         ("state", one_of(&states)),
@@ -484,8 +497,24 @@ fn tasks() -> Map<String, Value> {
         ("rate", or_null(count())),
         ("most", or_null(count())),
         ("limit", or_null(count())),
+        ("undo", or_null(count())),
     ];
-    let task = open_object(&[&progress[..], &of_task].concat(), &of_action());
+    let not_returned = object(&[
+        ("gone", count()),
+        ("changed", count()),
+        ("no_room", count()),
+    ]);
+    let of_hold = [
+        ("held", count()),
+        ("undo_left_seconds", time()),
+        ("returned", count()),
+        ("not_returned", not_returned),
+        ("sample", list(reference("Job"))),
+    ];
+    let task = open_object(
+        &[&progress[..], &of_task].concat(),
+        &[&of_action()[..], &of_hold].concat(),
+    );
     let of_search = [("limit", count()), ("after", or_null(text()))];
     let found = [("jobs", list(reference("Job"))), ("next", or_null(text()))];
     let search = open_object(&[&progress[..], &of_search].concat(), &found);

@@ -57,6 +57,7 @@ pub(super) enum Action {
     Task,
     StartTask,
     CancelTask,
+    UndoTask,
     Search,
     Searches,
     Found,
@@ -95,6 +96,7 @@ impl Action {
             | Action::RunSchedule
             | Action::PauseSchedule
             | Action::StartTask
+            | Action::UndoTask
             | Action::Clear
             | Action::Redrive
             | Action::Drain
@@ -146,6 +148,7 @@ pub(super) enum Page {
     Count,
     Run,
     Cancel,
+    Undo,
     StopSearch,
 }
 
@@ -153,10 +156,10 @@ impl Page {
     /// It is sent by a form that changes jobs, or begins what does.
     pub(super) fn changes_jobs(self) -> bool {
         use Page::{Change, ChangeSchedule, CloseClient, Pause, Put, RemovePolicy, Run};
-        use Page::{SetPolicy, SetSchedule};
+        use Page::{SetPolicy, SetSchedule, Undo};
         let is_of_tube = matches!(self, Put | Pause | SetPolicy | RemovePolicy);
         let is_of_schedule = matches!(self, SetSchedule | ChangeSchedule(_));
-        is_of_tube || is_of_schedule || matches!(self, Change(_) | CloseClient | Run)
+        is_of_tube || is_of_schedule || matches!(self, Change(_) | CloseClient | Run | Undo)
     }
 }
 

@@ -541,6 +541,12 @@ pub(super) const ROUTES: &[Route] = &[
     .named("task", "One task"),
     delete("/api/v1/tasks/{task}", Action::CancelTask, "Task")
         .named("cancelTask", "End a task; what it has done stays"),
+    change("/api/v1/tasks/{task}/undo", Action::UndoTask, "Nothing", "Task")
+        .named(
+            "undoTask",
+            "Bring back the jobs that a delete holds back, as long as it does",
+        )
+        .answering(StatusCode::ACCEPTED),
     change("/api/v1/search", Action::Search, "NewSearch", "Search")
         .named("search", "Look for jobs")
         .answering(StatusCode::ACCEPTED)

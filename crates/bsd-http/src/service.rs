@@ -216,6 +216,10 @@ async fn act(
         Action::Task => state.tasks.show(&captured),
         Action::StartTask => tasks::start(doorway, &state.tasks, &fields, asker),
         Action::CancelTask => state.tasks.cancel(&captured, asker),
+        Action::UndoTask => {
+            fields.only(&[])?;
+            state.tasks.undo(&captured, asker)
+        }
         Action::Search => search::start(doorway, &state.searches, &fields, asker),
         Action::Searches => Ok(state.searches.list()),
         Action::Found => state.searches.show(&captured),

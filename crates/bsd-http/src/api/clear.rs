@@ -2,10 +2,11 @@
 //! command `clear-tube` does, for one state after the other or for all of them.
 
 use hyper::StatusCode;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::fields::{Fields, needed};
 use super::filter::{STATES, parse_states};
+use super::look::job_value;
 use super::{of_error, run, tube_name};
 use crate::answer::{Answer, Problem, Said, json};
 use crate::doorway::Doorway;
@@ -70,6 +71,22 @@ impl Whole {
     fn count(&self, queue: &Queue) -> u64 {
         let parts = self.parts().into_iter();
         parts.map(|part| queue.clearable(&self.tube, part)).sum()
+    }
+
+    /// The first of them, as the API shows jobs.
+    pub(super) fn first(&self, count: usize, slice: &Slice<'_>) -> Vec<Value> {
+        let (queue, mut found) = (slice.engine().queue(), Vec::new());
+        for state in &self.states {
+            let mut mark = None;
+            while found.len() < count
+                && let Ok(Some(next)) = queue.job_behind(&self.tube, *state, mark)
+            {
+                let job = queue.job(next.id);
+                found.extend(job.map(|job| job_value(queue, &job, slice.now())));
+                mark = Some(next);
+            }
+        }
+        found
     }
 
     /// Count them, and delete them unless they are more than `most`.

@@ -20,6 +20,7 @@
 //! | `search` | which jobs match a filter? |
 //! | `tasks` | the same change, of all jobs that a filter matches |
 //! | `trouble` | what is wrong now, why, and what to do? |
+//! | `undo` | how can a delete be undone for a minute? |
 //! | `why` | why are the jobs of a tube not done? |
 //!
 //! Whatever changes a job goes the way of a client's command, through the door: decided, logged,
@@ -46,6 +47,7 @@ pub(super) mod search;
 pub(super) mod standby;
 pub(super) mod tasks;
 pub(super) mod trouble;
+pub(super) mod undo;
 pub(super) mod why;
 
 use hyper::StatusCode;

@@ -2,7 +2,7 @@
 //! memory; its changes are in the log.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -24,22 +24,71 @@ pub(crate) const KEPT_MAX: usize = 64;
 /// … and for how long.
 pub(crate) const KEPT_TIME: Duration = Duration::from_secs(3600);
 
+/// What work does while it is under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    Counting,
+    Running,
+    /// Jobs are held back, and it waits.
+    Held,
+    /// They are brought back.
+    Returning,
+}
+
+impl Stage {
+    const ALL: [Stage; 4] = [
+        Stage::Counting,
+        Stage::Running,
+        Stage::Held,
+        Stage::Returning,
+    ];
+
+    fn word(self) -> &'static str {
+        match self {
+            Stage::Counting => "counting",
+            Stage::Running => "running",
+            Stage::Held => "held",
+            Stage::Returning => "returning",
+        }
+    }
+}
+
 /// How far a piece of work is. The loop writes it, and others read it.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
-    /// It counts no more.
-    pub(super) is_acting: AtomicBool,
+    /// The number of the work.
+    pub(super) id: u64,
+    /// A [`Stage`].
+    pub(super) stage: AtomicU8,
     pub(super) looked_at: AtomicU64,
     pub(super) unread: AtomicU64,
     pub(super) matched: AtomicU64,
     pub(super) changed: AtomicU64,
     pub(super) skipped: AtomicU64,
+    /// Jobs that are held back, and for how long yet.
+    pub(super) held: AtomicU64,
+    pub(super) left_ms: AtomicU64,
+    /// Jobs that were brought back, and those that could not be.
+    pub(super) returned: AtomicU64,
+    pub(super) gone: AtomicU64,
+    pub(super) altered: AtomicU64,
+    pub(super) no_room: AtomicU64,
     is_cancelled: AtomicBool,
 }
 
 impl Progress {
     pub(super) fn set(number: &AtomicU64, value: u64) {
         number.store(value, Ordering::Relaxed);
+    }
+
+    fn stage(&self) -> Stage {
+        let nth = usize::from(self.stage.load(Ordering::Relaxed));
+        Stage::ALL.get(nth).copied().unwrap_or(Stage::Running)
+    }
+
+    /// No more of it is wanted.
+    pub(super) fn cancel(&self) {
+        self.is_cancelled.store(true, Ordering::Relaxed);
     }
 
     /// Someone wants no more of it.
@@ -54,7 +103,9 @@ pub(super) struct End {
     /// Why it did not come to its own end, for a person.
     pub(super) reason: Option<String>,
     pub(super) is_cancelled: bool,
-    /// Result of a search.
+    /// Its jobs were brought back.
+    pub(super) is_undone: bool,
+    /// Result of a search; the first jobs that were only counted.
     pub(super) found: Option<Value>,
 }
 
@@ -86,11 +137,16 @@ impl Entry {
     fn state(&self) -> &'static str {
         match self.end.get() {
             Some((_, end)) if end.reason.is_some() => "failed",
+            Some((_, end)) if end.is_undone => "undone",
             Some((_, end)) if end.is_cancelled => "cancelled",
             Some(_) => "done",
-            None if self.progress.is_acting.load(Ordering::Relaxed) => "running",
-            None => "counting",
+            None => self.progress.stage().word(),
         }
+    }
+
+    /// It holds jobs back before it deletes them.
+    fn holds(&self) -> bool {
+        self.asked["undo"].is_number() && self.asked["dry_run"] != true
     }
 
     fn value(&self) -> Value {
@@ -116,6 +172,17 @@ impl Entry {
         if self.changes {
             value["changed"] = json!(number(&progress.changed));
             value["skipped"] = json!(number(&progress.skipped));
+        }
+        if self.holds() {
+            let left = number(&progress.left_ms) as f64 / 1000.0;
+            value["held"] = json!(number(&progress.held));
+            value["undo_left_seconds"] = json!(if end.is_some() { 0.0 } else { left });
+            value["returned"] = json!(number(&progress.returned));
+            value["not_returned"] = json!({
+                "gone": number(&progress.gone),
+                "changed": number(&progress.altered),
+                "no_room": number(&progress.no_room),
+            });
         }
         value
     }
@@ -190,9 +257,8 @@ impl Register {
         work: impl FnOnce(Arc<Progress>) -> W,
     ) -> Result<Answer, Problem> {
         let door = doorway.door()?;
-        let progress = Arc::new(Progress::default());
-        let entry = self.enter((asked, owner), progress.clone())?;
-        let task = door.start(work(progress));
+        let entry = self.enter((asked, owner))?;
+        let task = door.start(work(entry.progress.clone()));
         let kept = entry.clone();
         tokio::spawn(async move {
             let end = match task.await {
@@ -200,6 +266,7 @@ impl Register {
                 Err(error) => End {
                     reason: Some(error.to_string()),
                     is_cancelled: false,
+                    is_undone: false,
                     found: None,
                 },
             };
@@ -210,11 +277,7 @@ impl Register {
         Ok(said.with(json(StatusCode::ACCEPTED, &entry.value())))
     }
 
-    fn enter(
-        &self,
-        (asked, owner): (Value, Asker),
-        progress: Arc<Progress>,
-    ) -> Result<Arc<Entry>, Problem> {
+    fn enter(&self, (asked, owner): (Value, Asker)) -> Result<Arc<Entry>, Problem> {
         let mut entries = self.entries();
         if entries.running() >= RUNNING_MAX {
             return Err(Problem::new(
@@ -232,7 +295,10 @@ impl Register {
             owner,
             changes: self.changes,
             begun: Instant::now(),
-            progress,
+            progress: Arc::new(Progress {
+                id,
+                ..Progress::default()
+            }),
             end: OnceLock::new(),
         });
         entries.by_id.insert(id, entry.clone());
@@ -273,11 +339,29 @@ impl Register {
         Ok(json(StatusCode::OK, &value))
     }
 
-    /// Let one do no further step. Its changes stay.
+    /// Have a delete bring its jobs back. It is answered 202 when that has begun.
+    pub(crate) fn undo(&self, id: &str, asker: Asker) -> Result<Answer, Problem> {
+        let entry = self.find(id)?;
+        asker.check_may_end(entry.owner)?;
+        if !entry.holds() || entry.is_over() {
+            let why = match (entry.holds(), entry.state()) {
+                (true, "undone") => "it was undone already",
+                (true, "done") => "its time is over, and its jobs are deleted",
+                (true, _) => "it has ended, and holds no job back",
+                (false, _) => "only a delete that was begun with `undo` can be undone",
+            };
+            return Err(Problem::new(StatusCode::CONFLICT, why));
+        }
+        entry.progress.cancel();
+        let said = Said(format!("{} {}", self.name, entry.id));
+        Ok(said.with(json(StatusCode::ACCEPTED, &entry.value())))
+    }
+
+    /// Let one do no further step. Its changes stay; but a delete that can be undone is undone.
     pub(crate) fn cancel(&self, id: &str, asker: Asker) -> Result<Answer, Problem> {
         let entry = self.find(id)?;
         asker.check_may_end(entry.owner)?;
-        entry.progress.is_cancelled.store(true, Ordering::Relaxed);
+        entry.progress.cancel();
         Ok(json(StatusCode::OK, &entry.value()))
     }
 }
@@ -288,12 +372,11 @@ mod tests {
     use crate::tests::paused;
 
     fn over(register: &Register) -> u64 {
-        let entry = register
-            .enter((json!({}), Asker::Local), Arc::default())
-            .unwrap();
+        let entry = register.enter((json!({}), Asker::Local)).unwrap();
         let end = End {
             reason: None,
             is_cancelled: false,
+            is_undone: false,
             found: None,
         };
         entry.end.set((Instant::now(), end)).unwrap();
@@ -308,9 +391,7 @@ mod tests {
     fn the_last_64_that_are_over_are_kept_for_an_hour() {
         paused(async {
             let register = Register::of_tasks();
-            let running = register
-                .enter((json!({}), Asker::Local), Arc::default())
-                .unwrap();
+            let running = register.enter((json!({}), Asker::Local)).unwrap();
             let first = over(&register);
             tokio::time::advance(KEPT_TIME - Duration::from_secs(1)).await;
             let second = over(&register);

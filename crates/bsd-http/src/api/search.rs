@@ -10,7 +10,7 @@ use super::LIMIT_MAX;
 use super::fields::{Fields, needed};
 use super::filter::Filter;
 use super::look::{LIMIT_DEFAULT, job_value};
-use super::register::{End, Progress, Register, Told};
+use super::register::{End, Progress, Register, Stage, Told};
 use super::scan::{COST_MAX, Looked, Scan};
 use crate::answer::{Answer, Problem};
 use crate::doorway::Doorway;
@@ -85,7 +85,9 @@ impl Work for Search {
     fn step(&mut self, slice: &mut Slice<'_>) -> Step {
         let step = self.go_on(slice);
         let progress = &self.progress;
-        progress.is_acting.store(true, Ordering::Relaxed);
+        progress
+            .stage
+            .store(Stage::Running as u8, Ordering::Relaxed);
         Progress::set(&progress.matched, self.found.len() as u64);
         Progress::set(&progress.looked_at, self.scan.looked_at());
         Progress::set(&progress.unread, self.scan.unread());
@@ -98,6 +100,7 @@ impl Told for Search {
         End {
             reason: self.error.map(|error| error.to_string()),
             is_cancelled: self.is_cancelled,
+            is_undone: false,
             found: Some(json!({"jobs": self.found, "next": self.next})),
         }
     }

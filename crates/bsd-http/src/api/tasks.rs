@@ -4,6 +4,8 @@
 //!
 //! Nothing of this is whole: a crash, or who cancels it, leaves the first of the changes done and
 //! the others not. But where all jobs of a tube in some states are to be deleted, they are cleared.
+//!
+//! A delete that can be undone holds its jobs back first: see `undo`.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,8 +16,10 @@ use super::clear::{Refused, Whole};
 use super::fields::{Fields, needed};
 use super::filter::{Filter, STATES};
 use super::jobs::{fields_of, parse_action};
-use super::register::{End, Progress, Register, Told};
+use super::look::job_value;
+use super::register::{End, Progress, Register, Stage, Told};
 use super::scan::{COST_MAX, Looked, Scan};
+use super::undo::{HELD_MAX, Hold, Next, Took, UNDO_MAX_SECONDS};
 use super::{bad, tube_name};
 use crate::answer::{Answer, Problem};
 use crate::doorway::Doorway;
@@ -33,6 +37,10 @@ pub(crate) const RATE_MAX: u64 = 1_000_000;
 const AHEAD_MAX: usize = 64 << 10;
 /// Cost of a change in the log.
 const CHANGE_COST: usize = 64;
+/// The same of a job that is held back or brought back, which logs its text too.
+const HOLD_COST: usize = 512;
+/// Jobs that are shown of those that were only counted.
+const SAMPLE_MAX: usize = 10;
 /// So often it looks whether the disk has caught up.
 const DISK_LOOK_NS: i64 = 1_000_000;
 /// A task that waits looks so often whether it is still wanted.
@@ -50,15 +58,26 @@ struct Plan {
     most: Option<u64>,
     /// No more are meant than these, the first ones.
     limit: Option<u64>,
+    /// Seconds for which a delete can be undone.
+    undo: Option<u64>,
 }
 
 impl Plan {
     fn parse(fields: &Fields) -> Result<Plan, Problem> {
         let word = needed("action", fields.text("action")?)?;
-        let mut known = vec!["action", "filter", "dry_run", "rate", "most", "limit"];
+        let mut known = vec![
+            "action", "filter", "dry_run", "rate", "most", "limit", "undo",
+        ];
         known.extend(fields_of(word));
         fields.only(&known)?;
+        let undo = fields.number("undo", 1, UNDO_MAX_SECONDS)?;
+        if undo.is_some() && word != "delete" {
+            return Err(bad(
+                "undo is for the action delete; undo others by another task",
+            ));
+        }
         Ok(Plan {
+            undo,
             action: parse_action(word, fields)?,
             filter: Filter::parse(&needed("filter", fields.object("filter")?)?)?,
             dry_run: fields.flag("dry_run")?,
@@ -93,7 +112,8 @@ impl Plan {
     /// All jobs of a tube that are to be deleted; `None`: it is to go from job to job.
     fn whole(&self) -> Option<Whole> {
         let is_in_parts = self.rate.is_some() || self.limit.is_some();
-        if self.action != JobAction::Delete || is_in_parts {
+        let is_held_back = self.undo.is_some() && !self.dry_run;
+        if self.action != JobAction::Delete || is_in_parts || is_held_back {
             return None;
         }
         Some(Whole {
@@ -110,6 +130,7 @@ impl Plan {
             "rate": self.rate,
             "most": self.most,
             "limit": self.limit,
+            "undo": self.undo,
         });
         match &self.action {
             JobAction::Delay(seconds) => value["delay"] = json!(seconds),
@@ -178,6 +199,7 @@ pub(crate) fn redrive(
         rate: fields.number("rate", 1, RATE_MAX)?,
         most: most(fields)?,
         limit: None,
+        undo: None,
     };
     begin(doorway, tasks, plan, asker)
 }
@@ -201,8 +223,15 @@ fn begin(doorway: &Doorway, tasks: &Register, plan: Plan, asker: Asker) -> Resul
 /// A task under way.
 struct Drive {
     plan: Plan,
-    /// `None`: it is over.
+    /// `None`: it looks for no more jobs.
     scan: Option<Scan>,
+    /// The jobs that are held back, of a delete that can be undone.
+    hold: Option<Hold>,
+    /// All are held that are to be: they are deleted or brought back.
+    is_settling: bool,
+    is_undone: bool,
+    /// Those of the first jobs that were only counted.
+    sample: Vec<Value>,
     /// When it had counted.
     begun: Option<Time>,
     /// Bytes logged since the log had got to `mark`, which is not durable yet.
@@ -214,13 +243,39 @@ struct Drive {
     /// Why it goes on no more.
     reason: Option<String>,
     is_cancelled: bool,
+    /// Of the jobs that were held back and are deleted.
+    pace: Pace,
     progress: Arc<Progress>,
+}
+
+/// How many jobs were changed since when.
+#[derive(Debug, Default)]
+struct Pace {
+    begun: Time,
+    done: u64,
+}
+
+impl Pace {
+    fn from(begun: Time) -> Pace {
+        Pace { begun, done: 0 }
+    }
+
+    /// When the next job may be changed at this rate, if not now.
+    fn next(&self, rate: u64, now: Time) -> Option<Time> {
+        let after_ns = i128::from(self.done) * i128::from(SECOND_NS) / i128::from(rate);
+        let after_ns = i64::try_from(after_ns).unwrap_or(i64::MAX);
+        let due = self.begun.0.saturating_add(after_ns);
+        (due > now.0).then(|| Time(due.min(now.0.saturating_add(LOOK_AGAIN_NS))))
+    }
 }
 
 impl Work for Drive {
     fn step(&mut self, slice: &mut Slice<'_>) -> Step {
-        let step = self.go_on(slice);
-        self.tell();
+        let step = match self.is_settling {
+            true => self.settle(slice),
+            false => self.go_on(slice),
+        };
+        self.tell(slice.now().mono);
         step
     }
 }
@@ -230,14 +285,20 @@ impl Told for Drive {
         End {
             reason: self.reason,
             is_cancelled: self.is_cancelled,
-            found: None,
+            is_undone: self.is_undone,
+            found: self.plan.dry_run.then(|| json!({"sample": self.sample})),
         }
     }
 }
 
 impl Drive {
     fn new(plan: Plan, scan: Scan, progress: Arc<Progress>) -> Drive {
+        let seconds = plan.undo.filter(|_| !plan.dry_run);
         Drive {
+            hold: seconds.map(|seconds| Hold::new(seconds, progress.id)),
+            is_settling: false,
+            is_undone: false,
+            sample: Vec::new(),
             plan,
             scan: Some(scan),
             begun: None,
@@ -248,6 +309,7 @@ impl Drive {
             skipped: 0,
             reason: None,
             is_cancelled: false,
+            pace: Pace::default(),
             progress,
         }
     }
@@ -257,8 +319,7 @@ impl Drive {
             return Step::Done;
         };
         if self.progress.is_cancelled() {
-            self.is_cancelled = true;
-            return Step::Done;
+            return self.cancel();
         }
         if let Some(whole) = self.plan.whole() {
             self.clear(&whole, slice);
@@ -280,6 +341,7 @@ impl Drive {
                 Looked::Match(id) => {
                     let before = self.changed;
                     self.meet(id, slice);
+                    // One that is held back stays where it is, or is buried now.
                     if self.changed > before {
                         scan.leave();
                     }
@@ -288,11 +350,11 @@ impl Drive {
                     self.begun = Some(slice.now().mono);
                     scan = scan.again();
                 }
-                Looked::End => return self.end_of(&scan),
+                Looked::End => return self.end_of(&scan, slice),
                 Looked::Failed(error) => self.reason = Some(error.to_string()),
             }
             if self.reason.is_some() || self.is_all() {
-                return self.end_of(&scan);
+                return self.end_of(&scan, slice);
             }
             cost += scan.take_cost();
             if cost >= COST_MAX {
@@ -312,16 +374,105 @@ impl Drive {
     fn clear(&mut self, whole: &Whole, slice: &mut Slice<'_>) {
         let done = whole.clear(self.plan.most, self.plan.dry_run, slice);
         (self.matched, self.changed) = (done.matched, done.deleted);
+        if self.plan.dry_run {
+            self.sample = whole.first(SAMPLE_MAX, slice);
+        }
         self.reason = done.refused.map(|refused| refused.to_string());
     }
 
-    fn end_of(&mut self, scan: &Scan) -> Step {
+    /// No job of it is changed any more; those that are held back are brought back.
+    fn cancel(&mut self) -> Step {
+        match &mut self.hold {
+            Some(hold) if hold.count() > 0 => {
+                hold.undo();
+                self.is_settling = true;
+                Step::More
+            }
+            _ => {
+                self.is_cancelled = true;
+                Step::Done
+            }
+        }
+    }
+
+    fn end_of(&mut self, scan: &Scan, slice: &Slice<'_>) -> Step {
         if self.begun.is_some() && self.reason.is_none() {
             // Who was counted and not met again is reserved by now, or gone, or in another state.
-            self.skipped = self.matched - self.changed.min(self.matched);
+            let done = self.changed + self.held();
+            self.skipped = self.matched - done.min(self.matched);
         }
         self.tell_of(scan);
-        Step::Done
+        match &mut self.hold {
+            Some(hold) if hold.count() > 0 => {
+                self.is_settling = true;
+                match self.reason {
+                    None => hold.begin(slice.now().mono),
+                    // All of them or none.
+                    Some(_) => hold.undo(),
+                }
+                Step::More
+            }
+            _ => Step::Done,
+        }
+    }
+
+    /// Delete what is held back, when it is time for that, or bring it back.
+    fn settle(&mut self, slice: &mut Slice<'_>) -> Step {
+        let now = slice.now().mono;
+        let mut cost = 0;
+        loop {
+            if let Some(until) = self.wait_for_disk(slice) {
+                return Step::NotBefore(until);
+            }
+            let Some(hold) = &mut self.hold else {
+                return Step::Done;
+            };
+            let is_waiting = hold.stage() == Stage::Held;
+            if self.progress.is_cancelled() && hold.stage() != Stage::Returning {
+                hold.undo();
+            } else if let Some(until) = self.plan.rate.and_then(|rate| self.pace.next(rate, now))
+                && hold.stage() == Stage::Running
+            {
+                return Step::NotBefore(until);
+            }
+            match hold.go_on(slice) {
+                Next::Wait(until) => {
+                    let again = now.0.saturating_add(LOOK_AGAIN_NS);
+                    return Step::NotBefore(Time(until.0.min(again)));
+                }
+                Next::Did { deleted } => {
+                    if hold.stage() == Stage::Running {
+                        if is_waiting {
+                            self.pace = Pace::from(now);
+                        }
+                        self.pace.done += 1;
+                        self.changed += u64::from(deleted);
+                        self.skipped += u64::from(!deleted);
+                    }
+                    self.ahead += HOLD_COST;
+                }
+                Next::Over => {
+                    self.is_undone = hold.stage() == Stage::Returning && self.reason.is_none();
+                    return Step::Done;
+                }
+                Next::Failed(reason) => {
+                    self.reason = Some(reason);
+                    return Step::Done;
+                }
+            }
+            cost += HOLD_COST;
+            if cost >= COST_MAX {
+                // Not again in this turn.
+                return Step::NotBefore(Time(now.0 + 1));
+            }
+            if slice.is_over() {
+                return Step::More;
+            }
+        }
+    }
+
+    fn held(&self) -> u64 {
+        self.hold.as_ref().map_or(0, Hold::count)
     }
 
     /// There is something to change.
@@ -337,18 +488,16 @@ impl Drive {
 
     /// As many were changed as were counted.
     fn is_all(&self) -> bool {
-        self.begun.is_some() && self.changed + self.skipped >= self.matched
+        self.begun.is_some() && self.changed + self.skipped + self.held() >= self.matched
     }
 
     /// When the next job may be changed, if not now.
     fn not_before(&self, slice: &Slice<'_>) -> Option<Time> {
-        let (rate, begun) = (self.plan.rate?, self.begun?);
-        let now = slice.now().mono;
-        let nth = i128::from(self.changed + self.skipped);
-        let after_ns = nth * i128::from(SECOND_NS) / i128::from(rate);
-        let after_ns = i64::try_from(after_ns).unwrap_or(i64::MAX);
-        let due = begun.0.saturating_add(after_ns);
-        (due > now.0).then(|| Time(due.min(now.0.saturating_add(LOOK_AGAIN_NS))))
+        let pace = Pace {
+            begun: self.begun?,
+            done: self.changed + self.skipped + self.held(),
+        };
+        pace.next(self.plan.rate?, slice.now().mono)
     }
 
     /// When to look again whether the disk has caught up, if too much is not durable.
@@ -366,6 +515,12 @@ impl Drive {
         self.matched += 1;
         let most = self.plan.most.filter(|most| self.matched > *most);
         self.reason = most.map(|most| Refused::TooMany(most).to_string());
+        if self.hold.is_some() && self.matched > HELD_MAX {
+            self.reason = Some(format!(
+                "more jobs match than the {HELD_MAX} that can be held back; nothing was changed: \
+                 ask without `undo`, or for some of them"
+            ));
+        }
     }
 
     /// Whether the action is for this job: one that was not set aside is not sent back.
@@ -387,6 +542,21 @@ impl Drive {
         }
         if self.begun.is_none() {
             self.count();
+            if self.plan.dry_run && self.sample.len() < SAMPLE_MAX {
+                let queue = slice.engine().queue();
+                let job = queue.job(id);
+                self.sample
+                    .extend(job.map(|job| job_value(queue, &job, slice.now())));
+            }
+            return;
+        }
+        if let Some(hold) = &mut self.hold {
+            match hold.take(id, slice) {
+                Took::Held | Took::Again => {}
+                Took::Skipped => self.skipped += 1,
+                Took::Failed(reason) => self.reason = Some(reason),
+            }
+            self.ahead += HOLD_COST;
             return;
         }
         match slice.alter(id, &self.plan.action) {
@@ -400,11 +570,16 @@ impl Drive {
         self.ahead += CHANGE_COST;
     }
 
-    fn tell(&self) {
+    fn tell(&self, now: Time) {
         let progress = &self.progress;
-        progress
-            .is_acting
-            .store(self.begun.is_some(), Ordering::Relaxed);
+        let stage = match self.begun {
+            None => Stage::Counting,
+            Some(_) => Stage::Running,
+        };
+        progress.stage.store(stage as u8, Ordering::Relaxed);
+        if let Some(hold) = self.hold.as_ref().filter(|_| self.begun.is_some()) {
+            hold.tell(progress, now);
+        }
         Progress::set(&progress.matched, self.matched);
         Progress::set(&progress.changed, self.changed);
         Progress::set(&progress.skipped, self.skipped);
@@ -420,6 +595,9 @@ impl Drive {
 }
 
 #[cfg(test)]
+mod undoing;
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use bsd::door::{Answer as Reply, PutOptions};
@@ -428,19 +606,19 @@ mod tests {
     use bsd::storage::{SimFs, SyncPolicy};
     use bsd::types::Now;
 
-    const NOW: Now = Now {
+    pub(super) const NOW: Now = Now {
         mono: Time(1_000_000_000),
         wall_ns: 1_700_000_000_000_000_000,
     };
 
-    fn drive(asked: &Value) -> Drive {
+    pub(super) fn drive(asked: &Value) -> Drive {
         let plan = Fields::parse(asked.to_string().as_bytes()).and_then(|it| Plan::parse(&it));
         let plan = plan.unwrap();
         let scan = Scan::new(plan.filter.clone(), plan.states().unwrap(), None);
         Drive::new(plan, scan, Arc::new(Progress::default()))
     }
 
-    fn put(engine: &mut Engine, count: usize, size: usize) {
+    pub(super) fn put(engine: &mut Engine, count: usize, size: usize) {
         Slice::alone(engine, NOW, |slice| {
             for _ in 0..count {
                 let order = bsd::door::put("t", vec![b'x'; size], PutOptions::default());
