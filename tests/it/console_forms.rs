@@ -30,7 +30,7 @@ pub(crate) fn submit(site: &Site, path: &str, form: &str) -> Page {
 }
 
 /// Every form, and something to send by it.
-const FORMS: [(&str, &str); 20] = [
+const FORMS: [(&str, &str); 21] = [
     ("/tubes/default/put", "body=x"),
     ("/tubes/default/pause", "seconds=0"),
     ("/tubes/default/count", "what=delete&state=buried"),
@@ -54,6 +54,7 @@ const FORMS: [(&str, &str); 20] = [
     ("/jobs/1/move", "to=elsewhere"),
     ("/tasks/1/run", "most=1"),
     ("/tasks/1/cancel", ""),
+    ("/tasks/1/undo", ""),
 ];
 
 #[test]

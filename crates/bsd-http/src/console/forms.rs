@@ -15,7 +15,8 @@ use super::{Asked, Page, go_to, login, schedules as pages, search, words};
 use crate::State;
 use crate::answer::{Answer, Problem, Said};
 use crate::api::fields::Fields;
-use crate::api::{clients, jobs, policies, schedules, tasks};
+use crate::api::undo::{HELD_MAX, UNDO_SECONDS};
+use crate::api::{self, clients, jobs, policies, schedules, tasks};
 use crate::guard::Asker;
 use crate::query::decode;
 use bsd_net::secrets::is_same;
@@ -109,6 +110,9 @@ pub(super) async fn answer(
         Page::Enter => login::enter(state, form.text("token"), form.text("to")),
         Page::Leave => Ok(login::leave(state, &asked)),
         Page::Put => put(state, asked.captured, &form).await,
+        Page::Change("delete") if form.text("undo").is_some() => {
+            delete_one(state, &asked.captured, &form, asked.asker).await
+        }
         Page::Change(word) => change(state, &asked.captured, word, &form).await,
         Page::CloseClient => close(state, &asked.captured, &form).await,
         Page::Pause => pause(state, asked.captured, &form).await,
@@ -118,6 +122,7 @@ pub(super) async fn answer(
         Page::ChangeSchedule(word) => change_schedule(state, asked.captured, word).await,
         Page::Count => count(state, &asked.captured, &form, asked.asker).await,
         Page::Run => run(state, &asked.captured, &form, asked.asker),
+        Page::Undo => undo(state, &asked.captured, asked.asker),
         Page::Cancel => cancel(state, &asked.captured, asked.asker),
         Page::StopSearch => search::cancel(state, &asked),
         _ => Err(bad("there is no such form")),
@@ -338,18 +343,43 @@ async fn count(state: &State, tube: &str, form: &Form, asker: Asker) -> Result<A
     }
     let begun = tasks::start(&state.doorway, &state.tasks, &fields(sent)?, asker)?;
     let id = begun.body().value()["id"].to_string();
-    for _ in 0..LOOKS {
-        let task = state.tasks.show(&id)?;
-        if task.body().value()["state"] != "counting" {
-            break;
-        }
-        sleep(LOOK_EVERY).await;
-    }
+    wait_while(state, &id, &["counting"]).await?;
     let said = begun.extensions().get::<Said>();
     Ok(said
         .cloned()
         .unwrap_or_default()
         .with(go_to(&format!("/tasks/{id}"))))
+}
+
+/// Wait for a moment while a task is in one of these states, and look at it.
+async fn wait_while(state: &State, id: &str, states: &[&str]) -> Result<Value, Problem> {
+    for _ in 0..LOOKS {
+        let task = state.tasks.show(id)?.body().value();
+        if !states.contains(&task["state"].as_str().unwrap_or_default()) {
+            return Ok(task);
+        }
+        sleep(LOOK_EVERY).await;
+    }
+    Ok(state.tasks.show(id)?.body().value())
+}
+
+/// Delete one job, which can be undone. A job that is not there, or not anyone's to delete, is refused as
+/// without that.
+async fn delete_one(state: &State, id: &str, form: &Form, asker: Asker) -> Result<Answer, Problem> {
+    let ids = [api::job_id(id)?.0];
+    let mut sent = Map::new();
+    sent.insert("action".into(), json!("delete"));
+    sent.insert("filter".into(), json!({"tube": "*", "ids": ids}));
+    sent.insert("undo".into(), json!(UNDO_SECONDS));
+    let begun = tasks::start(&state.doorway, &state.tasks, &fields(sent)?, asker)?;
+    let task = begun.body().value()["id"].to_string();
+    let found = wait_while(state, &task, &["counting", "running"]).await?;
+    if found["state"] == "done" && found["matched"] == 0 {
+        return change(state, id, "delete", form).await;
+    }
+    let said = begun.extensions().get::<Said>().cloned();
+    let said = said.unwrap_or_default();
+    Ok(said.with(go_to(&format!("/tasks/{task}"))))
 }
 
 /// Do what a task has counted for, if no more jobs are meant than the page has shown.
@@ -372,6 +402,9 @@ fn run(state: &State, id: &str, form: &Form, asker: Asker) -> Result<Answer, Pro
     });
     let mut sent: Map<_, _> = sent.collect();
     sent.insert("most".into(), json!(most));
+    if form.text("undo").is_some() && counted["action"] == "delete" && most <= HELD_MAX {
+        sent.insert("undo".into(), json!(UNDO_SECONDS));
+    }
     let begun = tasks::start(&state.doorway, &state.tasks, &fields(sent)?, asker)?;
     let id = begun.body().value()["id"].clone();
     // Its page says how far it is, which may be its end by now.
@@ -379,6 +412,13 @@ fn run(state: &State, id: &str, form: &Form, asker: Asker) -> Result<Answer, Pro
     Ok(said
         .unwrap_or_default()
         .with(go_to(&format!("/tasks/{id}"))))
+}
+
+fn undo(state: &State, id: &str, asker: Asker) -> Result<Answer, Problem> {
+    let done = state.tasks.undo(id, asker)?;
+    let sentence = "Its jobs are brought back.".to_owned();
+    let path = format!("/tasks/{id}");
+    Ok(tell(state, &path, sentence, done.extensions().get()))
 }
 
 fn cancel(state: &State, id: &str, asker: Asker) -> Result<Answer, Problem> {

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::layout::{Frame, Place, facts};
 use super::viewer::Viewer;
-use super::{Asked, body, jobs, past, words};
+use super::{Asked, body, jobs, past, tasks, words};
 use crate::State;
 use crate::answer::{Answer, Content, Problem, page as answer_of};
 use crate::api;
@@ -135,12 +135,13 @@ pub(super) async fn ask_to_delete(state: &Arc<State>, asked: &Asked) -> Result<A
     let viewer = Viewer::of(state, asked);
     let tube = found.value["tube"].as_str().unwrap_or_default();
     let content = html! {
-        p class="lead" { "It is in the tube " (tube) ", and will be gone for good." }
+        p class="lead" { "It is in the tube " (tube) "." }
         (preview(&found))
         @if let Some(word) = viewer.admin() {
             form class="bar" method="post" action=(format!("/jobs/{id}/delete")) {
                 input type="hidden" name="form" value=(word);
                 input type="hidden" name="tube" value=(tube);
+                (tasks::undo_asked())
                 button class="danger" { "Delete 1 job" }
                 " "
                 a href=(format!("/jobs/{id}")) { "No, go back" }

@@ -7,6 +7,7 @@ use hyper::StatusCode;
 use maud::{Markup, html};
 use serde_json::Value;
 
+use super::jobs::{self, Jobs, Manner};
 use super::layout::{Frame, Place, facts, table};
 use super::live::Live;
 use super::subject::Subject;
@@ -14,6 +15,7 @@ use super::viewer::Viewer;
 use super::{Asked, words};
 use crate::State;
 use crate::answer::{Answer, Problem};
+use crate::api::undo::{HELD_MAX, UNDO_SECONDS};
 
 /// All of them.
 pub(super) fn content(state: &State, live: &Live) -> Markup {
@@ -49,14 +51,17 @@ pub(super) fn content(state: &State, live: &Live) -> Markup {
 }
 
 /// One of them.
-pub(super) fn page(state: &Arc<State>, asked: &Asked) -> Result<Answer, Problem> {
+pub(super) async fn page(state: &Arc<State>, asked: &Asked) -> Result<Answer, Problem> {
     let id = &asked.captured;
     let task = state.tasks.show(id)?.body().value();
+    let none = Vec::new();
+    let sample = task["sample"].as_array().filter(|_| is_question(&task));
+    let sample = Jobs::look(state, sample.unwrap_or(&none)).await?;
     let subject = Subject::Task(id.clone());
     let viewer = Viewer::of(state, asked);
     let content = html! {
         (one(state, id, &Live::default()))
-        @if let Some(word) = viewer.admin() { (offers(&task, word)) }
+        @if let Some(word) = viewer.admin() { (offers(&task, &sample, word)) }
     };
     let frame = Frame {
         place: Place::Tasks,
@@ -88,22 +93,86 @@ pub(super) fn one(state: &State, id: &str, live: &Live) -> Markup {
             ("Took", live.text("took", took(&task))),
         ]))
         @if let Some(reason) = task["reason"].as_str() { p class="why" { (reason) "." } }
+        @if task["held"].is_u64() { (held(&task, live)) }
     }
 }
 
+/// What became of the jobs that were held back, or becomes of them.
+fn held(task: &Value, live: &Live) -> Markup {
+    let number = |value: &Value| value.as_u64().unwrap_or(0);
+    let left = task["undo_left_seconds"].as_f64().unwrap_or(0.0);
+    let not = &task["not_returned"];
+    let others = [
+        (number(&not["gone"]), "deleted by someone else meanwhile"),
+        (
+            number(&not["changed"]),
+            "kicked, reserved, moved or changed meanwhile, and left so",
+        ),
+        (
+            number(&not["no_room"]),
+            "left buried, as the disk has no room for the change",
+        ),
+    ];
+    html! {
+        @if task["state"] == "held" {
+            p class="lead" {
+                (live.text("held", count(task, "held"))) " jobs are held back: buried, where no worker is "
+                "given them. They are deleted in " b { (live.text("left", words::seconds(left as u64))) } "."
+            }
+        } @else if number(&task["returned"]) > 0 || others.iter().any(|(jobs, _)| *jobs > 0) {
+            p {
+                (live.text("returned", words::counted(number(&task["returned"]), "job")))
+                " brought back."
+                @for (jobs, what) in others.iter().filter(|(jobs, _)| *jobs > 0) {
+                    " " (words::counted(*jobs, "job")) ": " (what) "."
+                }
+            }
+        }
+    }
+}
+
+/// A box with which a delete can be undone.
+pub(super) fn undo_asked() -> Markup {
+    html! {
+        label {
+            input type="checkbox" name="undo" value="yes" checked;
+            " can be undone for " (UNDO_SECONDS) " seconds"
+        }
+    }
+}
+
+/// It has only counted, and asks.
+fn is_question(task: &Value) -> bool {
+    task["state"] == "done" && task["dry_run"] == true && task["matched"] != 0
+}
+
 /// Forms that change it.
-fn offers(task: &Value, form_word: &str) -> Markup {
+fn offers(task: &Value, sample: &Jobs<'_>, form_word: &str) -> Markup {
     let (id, state) = (&task["id"], task["state"].as_str().unwrap_or_default());
     let matched = task["matched"].as_u64().unwrap_or(0);
     let hidden = html! { input type="hidden" name="form" value=(form_word); };
+    let manner = Manner {
+        caption: "The first of them",
+        none: "None.",
+        has_tubes: true,
+        ..Manner::default()
+    };
     html! {
+        @if state == "held" {
+            form class="bar" method="post" action=(format!("/tasks/{id}/undo")) {
+                (hidden)
+                button { "Undo" }
+                " "
+                a href=(back(task)) { "Back to the tube" }
+            }
+        }
         @if ["counting", "running"].contains(&state) {
             form class="bar" method="post" action=(format!("/tasks/{id}/cancel")) {
                 (hidden)
                 button { "Cancel" }
             }
         }
-        @if state == "done" && task["dry_run"] == true && matched > 0 {
+        @if is_question(task) {
             section class="ask" aria-labelledby="ask" {
                 h2 id="ask" { (question(task)) }
                 p {
@@ -113,18 +182,26 @@ fn offers(task: &Value, form_word: &str) -> Markup {
                 form class="bar" method="post" action=(format!("/tasks/{id}/run")) {
                     (hidden)
                     input type="hidden" name="most" value=(matched);
+                    @if task["action"] == "delete" && matched <= HELD_MAX { (undo_asked()) }
                     button class="danger" {
                         (capital(verb(task))) " " (words::counted(matched, "job"))
                     }
                     " "
                     a href=(back(task)) { "No, go back" }
                 }
+                @if task["action"] == "delete" && matched > HELD_MAX {
+                    p {
+                        "They are more than the " (words::count(HELD_MAX)) " that can be held back: they "
+                        "are deleted at once, and that cannot be undone."
+                    }
+                }
             }
+            @if !sample.is_empty() { (jobs::list(sample, manner)) }
         }
         @if state == "done" && task["dry_run"] != true {
             p { a href=(back(task)) { "Back to the tube" } }
         }
-        @if state == "failed" { p { a href=(back(task)) { "Back to the tube" } } }
+        @if ["failed", "undone"].contains(&state) { p { a href=(back(task)) { "Back to the tube" } } }
         @if state == "done" && task["dry_run"] == true && matched == 0 {
             p { "There is no such job. " a href=(back(task)) { "Back" } }
         }
@@ -133,10 +210,16 @@ fn offers(task: &Value, form_word: &str) -> Markup {
 
 fn back(task: &Value) -> String {
     let tube = task["filter"]["tube"].as_str().unwrap_or_default();
-    let path = format!("/tubes/{}", words::escaped(tube));
+    let path = match tube.contains(['*', '?']) {
+        true => "/tubes".to_owned(),
+        false => format!("/tubes/{}", words::escaped(tube)),
+    };
     let states = task["filter"]["states"].as_array();
     let only = states.filter(|states| states.len() == 1);
-    match only.and_then(|states| states[0].as_str()) {
+    match only
+        .filter(|_| !tube.contains(['*', '?']))
+        .and_then(|states| states[0].as_str())
+    {
         Some(state) => format!("{path}?state={state}#jobs"),
         None => path,
     }
