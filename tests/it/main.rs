@@ -107,6 +107,7 @@ mod tls;
 mod tls_hostile;
 mod tokens;
 mod trace;
+mod undo;
 mod volume;
 mod wal;
 mod wal_backups;

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::api::{Api, ApiArgs};
 use crate::confirm::confirm;
 use crate::job::State;
-use crate::many::{Change, How};
+use crate::many::{Change, How, parse_undo};
 use crate::pick::Pick;
 use crate::put::parse_seconds;
 use crate::{Context, EXIT_NOT_DONE, EXIT_OK, Failure, complain, job, names};
@@ -170,10 +170,15 @@ With --tube the server's API is asked, which beanstalkd does not have: it counts
 that are meant, and deletes them between the commands of clients. Ctrl-C ends it. In a PATTERN, *
 stands for any characters and ? for one; put it in quotes.
 
+--undo holds the jobs back for that time, at most 10 minutes and 100,000 jobs, over the API: they are
+buried, and then deleted. `bsd-ctl undo TASK` brings them back. If the server ends within that time
+it deletes none, and they are left buried: kick them, or delete them again.
+
 Examples:
   bsd-ctl delete 1
   bsd-ctl delete --yes 2 3
   bsd-ctl delete --tube mail --contains one --yes
+  bsd-ctl delete --tube mail --state buried --undo 60 --yes
   bsd-ctl delete --tube mail-dead --reason failed --text 'no such user' --yes
 
 ",
@@ -189,6 +194,9 @@ pub(crate) struct DeleteArgs {
     /// All jobs of this tube, or of those whose whole name is like this, that the other flags mean
     #[arg(long, value_name = "TUBE|PATTERN", value_parser = names::parse_pattern)]
     tube: Option<String>,
+    /// Hold them back for this time before they are deleted: 60, 5m
+    #[arg(long, value_name = "TIME", value_parser = parse_undo)]
+    undo: Option<u64>,
     #[command(flatten)]
     which: Which,
     #[command(flatten)]
@@ -206,9 +214,25 @@ fn check_of_tube(which: &Which, how: &How) -> Result<(), Failure> {
 }
 
 pub(crate) fn run_delete(args: &DeleteArgs, context: &mut Context<'_>) -> Result<u8, Failure> {
-    if let Some(tube) = &args.tube {
-        let words = ("delete", "delete", "deleted");
-        return args.which.change(words, tube, &args.how, context);
+    let (filter, about) = match &args.tube {
+        Some(tube) => (args.which.filter(tube), format!("of {tube}")),
+        None => (
+            json!({"tube": "*", "ids": args.ids}),
+            "with these ids".to_owned(),
+        ),
+    };
+    let mut body = json!({"action": "delete", "filter": filter});
+    if let Some(seconds) = args.undo {
+        body["undo"] = seconds.into();
+    }
+    if args.tube.is_some() || args.undo.is_some() {
+        let change = Change {
+            body,
+            verb: "delete",
+            done: "deleted",
+            about,
+        };
+        return change.run(&args.how, context);
     }
     check_of_tube(&args.which, &args.how)?;
     let jobs = args.ids.len() as u64;

@@ -14,6 +14,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use crate::api::{Api, ApiArgs, escaped};
 use crate::confirm::confirm;
 use crate::job::{State, choose};
+use crate::many::{Change, parse_undo};
 use crate::{Context, EXIT_OK, Failure, names, note};
 
 const AFTER_HELP: &str = concat!(
@@ -26,9 +27,13 @@ however many they are; after a crash all of a state are gone or none. Else, and 
 deletes job by job, which takes minutes for a million; then Ctrl-C stops between two jobs and says
 how many were deleted. `bsd-ctl delete --tube` deletes some of a tube's jobs.
 
+--undo, over the API, holds the jobs back for that time before they are deleted, as `bsd-ctl delete
+--undo` does: at most 10 minutes and 100,000 jobs.
+
 Examples:
   bsd-ctl clear mail --state buried --yes
   bsd-ctl clear mail --state ready --state delayed --yes
+  bsd-ctl clear mail --state ready --undo 60 --yes
 
 ",
     exit_codes!()
@@ -43,6 +48,9 @@ pub(crate) struct ClearArgs {
     /// Which of its jobs; may be given several times
     #[arg(long = "state", value_name = "STATE", value_enum, required = true)]
     states: Vec<State>,
+    /// Hold them back for this time before they are deleted: 60, 5m
+    #[arg(long, value_name = "TIME", value_parser = parse_undo)]
+    undo: Option<u64>,
     /// Do not ask
     #[arg(short, long)]
     yes: bool,
@@ -81,6 +89,9 @@ pub(crate) fn run(args: &ClearArgs, context: &mut Context<'_>) -> Result<u8, Fai
         all,
         args.yes,
     )?;
+    if let Some(seconds) = args.undo {
+        return with_undo(args, &counted, (all, seconds), context);
+    }
     if let Some(api) = args.api.of_same_server(context)? {
         return over_api(&api, args, &counted, all, context);
     }
@@ -122,6 +133,29 @@ fn over_api(
     let done = api.post(&format!("/tubes/{}/clear", escaped(tube)), &body)?;
     tell(tube, done["deleted"].as_u64().unwrap_or(0), all, context)?;
     Ok(EXIT_OK)
+}
+
+/// Have the server hold the jobs back, and delete them later. They are counted again there.
+fn with_undo(
+    args: &ClearArgs,
+    counted: &[(State, u64)],
+    (all, seconds): (u64, u64),
+    context: &mut Context<'_>,
+) -> Result<u8, Failure> {
+    let states: Vec<State> = counted.iter().map(|(state, _)| *state).collect();
+    let filter = json!({"tube": args.tube, "states": State::words(&states)});
+    let mut body = json!({"action": "delete", "filter": filter, "undo": seconds});
+    if !args.yes {
+        // No more than were shown.
+        body["most"] = all.into();
+    }
+    let change = Change {
+        body,
+        verb: "delete",
+        done: "deleted",
+        about: format!("of {}", args.tube),
+    };
+    change.begin(&args.api.open(context)?, context)
 }
 
 fn tell(tube: &str, deleted: u64, all: u64, context: &mut Context<'_>) -> Result<(), Failure> {

@@ -196,6 +196,8 @@ enum Command {
     Tasks(many::TasksArgs),
     /// End a task
     Cancel(many::CancelArgs),
+    /// Bring back the jobs that a delete holds back
+    Undo(many::UndoArgs),
     /// Have the server refuse puts, and wait until its jobs are done with
     Drain(drain::DrainArgs),
     /// Have the server take puts again
@@ -331,6 +333,7 @@ fn run(command: &Command, context: &mut Context<'_>) -> Result<u8, Failure> {
         Command::Redrive(args) => many::run_redrive(args, context),
         Command::Tasks(args) => many::run_tasks(args, context),
         Command::Cancel(args) => many::run_cancel(args, context),
+        Command::Undo(args) => many::run_undo(args, context),
         Command::Drain(args) => drain::run(args, context),
         Command::Undrain(args) => drain::run_undrain(args, context),
         Command::Archive(args) => archive::run(args, context),

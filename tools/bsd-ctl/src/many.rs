@@ -1,11 +1,12 @@
-//! `bsd-ctl move`, `redrive`, `tasks` and `cancel`: what the server does to many jobs at once.
+//! `bsd-ctl move`, `redrive`, `tasks`, `cancel` and `undo`: what the server does to many jobs at once.
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use bsd_tools::human::{Meter, count};
+use bsd::UsageError;
+use bsd_tools::human::{Meter, count, parse_age};
 use clap::Args;
 use serde_json::{Value, json};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -203,6 +204,15 @@ pub(crate) struct Change {
     pub(crate) about: String,
 }
 
+/// Seconds for which a delete can be undone, as `--undo` takes them.
+pub(crate) fn parse_undo(text: &str) -> Result<u64, UsageError> {
+    let seconds = parse_age(text)?;
+    match (1..=600).contains(&seconds) {
+        true => Ok(seconds),
+        false => Err("it is 1 second to 10 minutes".into()),
+    }
+}
+
 impl Change {
     pub(crate) fn run(&self, how: &How, context: &mut Context<'_>) -> Result<u8, Failure> {
         let Change { verb, about, .. } = self;
@@ -233,10 +243,25 @@ impl Change {
             body["rate"] = rate.into();
         }
         let task = api.post("/tasks", &body)?;
-        if how.detach {
-            return self.leave(task, matched, context);
+        match how.detach {
+            true => self.leave(task, matched, context),
+            false => self.finish(&api, task, context),
         }
-        let task = wait(&api, "/tasks", task, self.verb)?;
+    }
+
+    /// Do it without counting first.
+    pub(crate) fn begin(&self, api: &Api, context: &mut Context<'_>) -> Result<u8, Failure> {
+        let task = api.post("/tasks", &self.body)?;
+        self.finish(api, task, context)
+    }
+
+    /// Wait for a task, and say what it has done.
+    fn finish(&self, api: &Api, task: Value, context: &mut Context<'_>) -> Result<u8, Failure> {
+        let about = &self.about;
+        let task = wait(api, "/tasks", task, self.verb)?;
+        if task["state"] == "held" {
+            return self.leave_held(task, context);
+        }
         let changed = task["changed"].as_u64().unwrap_or(0);
         let skipped = task["skipped"].as_u64().unwrap_or(0);
         if skipped > 0 {
@@ -253,6 +278,7 @@ impl Change {
         )?;
         match &*state {
             "done" => Ok(EXIT_OK),
+            "undone" => Err(Failure::NotDone("stopped: all is as it was".to_owned())),
             "cancelled" => Err(Failure::NotDone(
                 "stopped: the rest is as it was; run the command again to go on".to_owned(),
             )),
@@ -264,6 +290,21 @@ impl Change {
 }
 
 impl Change {
+    /// The jobs are held back, and the server deletes them when the time is over.
+    fn leave_held(&self, task: Value, context: &mut Context<'_>) -> Result<u8, Failure> {
+        let (id, seconds) = (task["id"].clone(), task["undo"].clone());
+        let jobs = count(task["held"].as_u64().unwrap_or(0), "job");
+        let about = &self.about;
+        context.tell(
+            task,
+            format_args!(
+                "{jobs} {about} held back, to be deleted in {seconds} s\n`bsd-ctl undo {id}` brings \
+                 them back until then"
+            ),
+        )?;
+        Ok(EXIT_OK)
+    }
+
     /// The server goes on by itself: say how to look after it.
     fn leave(&self, task: Value, matched: u64, context: &mut Context<'_>) -> Result<u8, Failure> {
         let (id, Change { verb, about, .. }) = (task["id"].clone(), self);
@@ -279,7 +320,8 @@ impl Change {
     }
 }
 
-/// Wait until a task or a search is over; SIGINT and SIGTERM end it. Returns it as it is then.
+/// Wait until a task or a search is over, or holds jobs back that it deletes later; SIGINT and SIGTERM
+/// end it. Returns it as it is then.
 ///
 /// # Errors
 /// The server does not answer, or signals cannot be caught; then it goes on by itself.
@@ -298,7 +340,10 @@ pub(crate) fn wait(
     });
     let [one, other] = signals;
     let ids = [one?, other?];
-    while matches!(task["state"].as_str(), Some("counting" | "running")) {
+    while matches!(
+        task["state"].as_str(),
+        Some("counting" | "running" | "returning")
+    ) {
         if stop.swap(false, Ordering::Relaxed) {
             api.delete(&path)?;
         }
@@ -306,7 +351,8 @@ pub(crate) fn wait(
         task = api.get(&path)?;
         let number = |key: &str| task[key].as_u64().unwrap_or(0);
         if task["state"] == "running" {
-            meter.show(number("changed") + number("skipped"), number("matched"));
+            let done = number("changed") + number("skipped") + number("held");
+            meter.show(done, number("matched"));
         }
     }
     for id in ids {
@@ -362,7 +408,8 @@ pub(crate) fn run_tasks(args: &TasksArgs, context: &mut Context<'_>) -> Result<u
 
 const CANCEL_HELP: &str = concat!(
     "\
-Over the server's API, which beanstalkd does not have. What the task has done stays.
+Over the server's API, which beanstalkd does not have. What the task has done stays. A delete with
+--undo is undone.
 
 Examples:
   bsd-ctl cancel 1
@@ -384,6 +431,7 @@ pub(crate) fn run_cancel(args: &CancelArgs, context: &mut Context<'_>) -> Result
     let api = args.api.open(context)?;
     let path = format!("/tasks/{}", args.task);
     let task = wait(&api, "/tasks", api.delete(&path)?, "ending")?;
+    let task = settled(&api, task)?;
     let state = task["state"].as_str().unwrap_or_default().to_owned();
     let changed = task["changed"].as_u64().unwrap_or(0);
     let text = format!(
@@ -393,4 +441,70 @@ pub(crate) fn run_cancel(args: &CancelArgs, context: &mut Context<'_>) -> Result
     );
     context.tell(task, text)?;
     Ok(EXIT_OK)
+}
+
+/// Wait until a task that was told to bring jobs back holds none.
+fn settled(api: &Api, mut task: Value) -> Result<Value, Failure> {
+    let path = format!("/tasks/{}", task["id"]);
+    while task["state"] == "held" {
+        std::thread::sleep(LOOK_EVERY);
+        task = wait(api, "/tasks", api.get(&path)?, "bringing back")?;
+    }
+    Ok(task)
+}
+
+const UNDO_HELP: &str = concat!(
+    "\
+Over the server's API, which beanstalkd does not have. Brings back the jobs that `delete --undo` or
+`clear --undo`, or a delete in the console, holds back: each is ready with the priority that it had,
+or delayed until the time that it was, or buried as it was. A job that someone has kicked, moved or
+deleted meanwhile is left as it is, and is counted.
+
+Examples:
+  bsd-ctl undo 1
+
+",
+    exit_codes!()
+);
+
+#[derive(Args)]
+#[command(after_help = UNDO_HELP)]
+pub(crate) struct UndoArgs {
+    /// The task, as `bsd-ctl tasks` shows it
+    task: u64,
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+pub(crate) fn run_undo(args: &UndoArgs, context: &mut Context<'_>) -> Result<u8, Failure> {
+    let api = args.api.open(context)?;
+    let begun = api.post(&format!("/tasks/{}/undo", args.task), &json!({}))?;
+    let task = wait(&api, "/tasks", begun, "bringing back")?;
+    let task = settled(&api, task)?;
+    let number = |value: &Value| value.as_u64().unwrap_or(0);
+    let not = &task["not_returned"];
+    let left = [
+        (number(&not["gone"]), "deleted by someone else"),
+        (
+            number(&not["changed"]),
+            "kicked, reserved, moved or changed by someone else",
+        ),
+        (
+            number(&not["no_room"]),
+            "left buried, as the disk has no room",
+        ),
+        (number(&task["changed"]), "deleted before"),
+    ];
+    for (jobs, why) in left.iter().filter(|(jobs, _)| *jobs > 0) {
+        note(format_args!("{}: {why}", count(*jobs, "job")));
+    }
+    let is_all = left.iter().all(|(jobs, _)| *jobs == 0);
+    let (state, reason) = (task["state"].clone(), task["reason"].clone());
+    let text = format!("{} brought back", count(number(&task["returned"]), "job"));
+    context.tell(task, text)?;
+    match (state.as_str(), reason.as_str()) {
+        (_, Some(reason)) => Err(Failure::NotDone(reason.to_owned())),
+        (Some("undone"), _) if is_all => Ok(EXIT_OK),
+        _ => Err(Failure::NotDone("not all jobs are as they were".to_owned())),
+    }
 }
