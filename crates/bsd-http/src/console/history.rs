@@ -1,9 +1,11 @@
 //! How it was before: of the whole server an hour with a sample every 10 seconds, a day with one a
-//! minute, and a week with one every 10 minutes; and 10 minutes of the ready jobs of some tubes. All
-//! of it is in memory, in less than 1 MiB, whatever happens: a restart begins again.
+//! minute, and a week with one every 10 minutes. All of it is in memory, in less than 1 MiB, whatever
+//! happens: a restart begins again. `tube_history` has what is kept of tubes.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
+use super::percentiles::{self, Marks};
+use super::tube_history::TubeHistory;
 use crate::snapshot::Snapshot;
 use bsd::histogram::Reading;
 use bsd::protocol::Op;
@@ -15,10 +17,6 @@ const EVERY: u32 = 10;
 const RINGS: [(u32, usize); 3] = [(1, 360), (6, 1440), (60, 1008)];
 /// Seconds that are remembered at most: a week.
 const SECONDS_MAX: u64 = 7 * 86_400;
-/// Tubes of which samples are kept, the first that have jobs.
-const TUBES_MAX: usize = 500;
-/// Samples of a tube that are kept: 10 minutes.
-pub(super) const TUBE_SAMPLES: usize = 60;
 /// A rate is taken over this time, or less soon after the start.
 const RATE_NS: i64 = 10_000_000_000;
 
@@ -69,6 +67,9 @@ pub(super) struct Sample {
     /// How long a sync took, seconds: on the average, and at most.
     pub(super) sync: f32,
     pub(super) sync_max: f32,
+    /// How long jobs waited, and were worked on, seconds: percentiles.
+    pub(super) waits: [f32; 3],
+    pub(super) holds: [f32; 3],
     /// Bytes.
     pub(super) unsynced: u32,
     /// KiB.
@@ -124,8 +125,13 @@ impl Totals {
     }
 }
 
-impl Sample {
-    /// Of two that become one the greater of each number, so that no peak is lost.
+/// Samples of which two become one.
+pub(super) trait Merge: Copy {
+    /// The greater of each number, so that no peak is lost.
+    fn merge(&mut self, other: &Self);
+}
+
+impl Merge for Sample {
     fn merge(&mut self, other: &Sample) {
         let Sample { rates, .. } = other;
         for (one, other) in [
@@ -153,21 +159,25 @@ impl Sample {
         ] {
             *one = one.max(other);
         }
+        let times = self.waits.iter_mut().zip(&other.waits);
+        for (one, other) in times.chain(self.holds.iter_mut().zip(&other.holds)) {
+            *one = one.max(*other);
+        }
     }
 }
 
 /// Samples, of which some are one.
 #[derive(Debug)]
-struct Ring {
+pub(super) struct Ring<T> {
     each: u32,
     most: usize,
     /// How many are in the last one.
     in_last: u32,
-    samples: VecDeque<Sample>,
+    samples: VecDeque<T>,
 }
 
-impl Ring {
-    fn new((each, most): (u32, usize)) -> Ring {
+impl<T: Merge> Ring<T> {
+    pub(super) fn new((each, most): (u32, usize)) -> Ring<T> {
         Ring {
             each,
             most,
@@ -176,7 +186,12 @@ impl Ring {
         }
     }
 
-    fn push(&mut self, sample: &Sample) {
+    /// The oldest first.
+    pub(super) fn samples(&self) -> &VecDeque<T> {
+        &self.samples
+    }
+
+    pub(super) fn push(&mut self, sample: &T) {
         if self.in_last < self.each {
             self.in_last += 1;
             if let Some(last) = self.samples.back_mut() {
@@ -192,30 +207,23 @@ impl Ring {
     }
 }
 
-/// Ready jobs of a tube.
-#[derive(Debug)]
-struct TubeSamples {
-    ready: [u32; TUBE_SAMPLES],
-    /// Number of samples; the last is the latest.
-    count: usize,
-    /// The round in which it was there.
-    round: u64,
-}
-
 /// The samples that are kept.
 #[derive(Debug)]
 pub(super) struct History {
-    rings: [Ring; RINGS.len()],
+    rings: [Ring<Sample>; RINGS.len()],
     /// Samples since the start.
     count: u64,
-    tubes: HashMap<Box<str>, TubeSamples>,
-    round: u64,
+    pub(super) tubes: TubeHistory,
     /// Totals of the last ten seconds, the oldest first.
     recent: VecDeque<(Time, Totals)>,
     /// As they were at the last sample.
     totals: Totals,
     noted: Option<Time>,
     syncs: Option<Reading>,
+    /// The histograms of the times of jobs at the last sample.
+    times: Option<(Reading, Reading)>,
+    /// What they were before that.
+    pub(super) marks: Marks,
 }
 
 impl Default for History {
@@ -223,12 +231,13 @@ impl Default for History {
         History {
             rings: RINGS.map(Ring::new),
             count: 0,
-            tubes: HashMap::new(),
-            round: 0,
+            tubes: TubeHistory::default(),
             recent: VecDeque::new(),
             totals: Totals::default(),
             noted: None,
             syncs: None,
+            times: None,
+            marks: Marks::default(),
         }
     }
 }
@@ -261,7 +270,10 @@ impl History {
         let sample = self.sample(snapshot, syncs);
         self.push(&sample);
         self.syncs = Some(syncs.clone());
-        self.note_tubes(snapshot);
+        let figures = &snapshot.figures;
+        self.times = Some((figures.waits.clone(), figures.holds.clone()));
+        self.marks.note(snapshot);
+        self.tubes.note(snapshot);
     }
 
     fn push(&mut self, sample: &Sample) {
@@ -281,6 +293,10 @@ impl History {
         };
         (self.totals, self.noted) = (totals, Some(at));
         let (sync, sync_max) = between(self.syncs.as_ref(), syncs);
+        let (waits, holds) = match &self.times {
+            Some((waits, holds)) => (Some(waits), Some(holds)),
+            None => (None, None),
+        };
         let log = figures.log.as_ref();
         let memory = figures.queue_memory + figures.bodies_memory + figures.pauses_memory;
         Sample {
@@ -293,34 +309,13 @@ impl History {
             clients: small(clients(snapshot)),
             sync,
             sync_max,
+            waits: percentiles::between(waits, &figures.waits),
+            holds: percentiles::between(holds, &figures.holds),
             unsynced: small(log.map_or(0, |log| log.unsynced)),
             live: small(log.map_or(0, |log| log.live >> 10)),
             dead: small(log.map_or(0, |log| log.dead >> 10)),
             memory: small(memory >> 10),
         }
-    }
-
-    /// Those that are there go on; free places are for tubes that have jobs.
-    fn note_tubes(&mut self, snapshot: &Snapshot) {
-        self.round += 1;
-        for (name, tube) in snapshot.kept_tubes() {
-            let ready = small(tube.jobs.ready);
-            if let Some(known) = self.tubes.get_mut(name) {
-                known.push(ready);
-                known.round = self.round;
-            } else if tube.jobs.total() > 0 && self.tubes.len() < TUBES_MAX {
-                let mut samples = TubeSamples {
-                    ready: [0; TUBE_SAMPLES],
-                    count: 0,
-                    round: self.round,
-                };
-                samples.push(ready);
-                self.tubes.insert(name.into(), samples);
-            }
-        }
-        let round = self.round;
-        self.tubes
-            .retain(|_, tube| tube.round == round && tube.is_of_use());
     }
 
     /// Current rates, a second.
@@ -368,33 +363,9 @@ impl History {
         line
     }
 
-    /// Ready jobs of a tube in the last 10 minutes, if it is one of those that are watched.
-    pub(super) fn tube(&self, name: &str) -> Option<Vec<Option<f32>>> {
-        let tube = self.tubes.get(name)?;
-        let known = TUBE_SAMPLES - tube.count;
-        let line = tube.ready.iter().enumerate();
-        Some(
-            line.map(|(at, ready)| (at >= known).then_some(*ready as f32))
-                .collect(),
-        )
-    }
-
     /// Since when samples are there, seconds.
     pub(super) fn seconds(&self) -> u64 {
         (self.count.saturating_sub(1) * u64::from(EVERY)).min(SECONDS_MAX)
-    }
-}
-
-impl TubeSamples {
-    fn push(&mut self, ready: u32) {
-        self.ready.rotate_left(1);
-        self.ready[TUBE_SAMPLES - 1] = ready;
-        self.count = (self.count + 1).min(TUBE_SAMPLES);
-    }
-
-    /// It had a ready job, or may yet.
-    fn is_of_use(&self) -> bool {
-        self.count < TUBE_SAMPLES || self.ready.iter().any(|ready| *ready > 0)
     }
 }
 
@@ -438,9 +409,7 @@ mod tests {
             .iter()
             .map(|(_, most)| most * size_of::<Sample>())
             .sum();
-        // The longest name, and what a map has beside it.
-        let of_tubes = TUBES_MAX * 2 * (size_of::<(Box<str>, TubeSamples)>() + 1) + TUBES_MAX * 200;
-        assert!(of_server + of_tubes < 1 << 20, "{of_server} {of_tubes}");
+        assert!(of_server + percentiles::BYTES_MAX < 1 << 20, "{of_server}");
         for (ring, (_, most)) in History::default().rings.iter().zip(RINGS) {
             assert!(ring.samples.capacity() < most + most / 8);
         }

@@ -9,6 +9,7 @@
 //! | `subject` | which page is open, as an address says it? |
 //! | `stream` | how does a browser hear of what changes? |
 //! | `history` | how was it before? |
+//! | `tube_history` | how was it before in a tube? |
 //! | `trouble` | what is wrong, and what is to be done? |
 //! | `jobs` | what does a list of jobs show of each? |
 //! | `body`, `notation` | what is in a body, for a person? |
@@ -17,6 +18,7 @@
 //! | `words` | how are numbers said? |
 //! | `assets` | style, script, icon |
 //! | `overview`, `tubes`, `tube`, `job`, `durability`, `clients`, `tasks`, `cluster` | the pages |
+//! | `percentiles` | how long did jobs wait, and how long were they worked on? |
 //! | `past` | what has happened to a job |
 //! | `policy` | the policy of a tube, what has failed in it, and where its dead letters go |
 //! | `schedules` | what is put by itself, and when |
@@ -48,6 +50,7 @@ mod login;
 mod notation;
 mod overview;
 mod past;
+mod percentiles;
 mod policy;
 mod schedules;
 mod search;
@@ -56,6 +59,7 @@ mod subject;
 mod tasks;
 mod trouble;
 mod tube;
+mod tube_history;
 mod tubes;
 mod viewer;
 mod words;

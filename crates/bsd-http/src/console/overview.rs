@@ -7,7 +7,7 @@ use super::chart::{Unit, chart, line, spans};
 use super::history::{History, Sample, Span, clients, oldest_ready};
 use super::layout::facts;
 use super::live::Live;
-use super::{durability, trouble, words};
+use super::{durability, percentiles, trouble, words};
 use crate::snapshot::Snapshot;
 
 pub(super) fn content(view: &PageView<'_>, span: Span, live: &Live) -> Markup {
@@ -26,6 +26,7 @@ pub(super) fn content(view: &PageView<'_>, span: Span, live: &Live) -> Markup {
         }
         (spans("/", span, &history))
         div class="charts" { (charts(&history, span, live)) }
+        (percentiles::section(&history.marks, span, snapshot, live))
         (now(snapshot, &mut history, live))
     }
 }
@@ -187,6 +188,16 @@ fn charts(history: &History, span: Span, live: &Live) -> Markup {
         line(("failed deliveries", 3), |it| it.rates.failures),
         line(("timeouts", 1), |it| it.rates.timeouts),
     ];
+    let waits = [
+        line(("p50", 0), |it| it.waits[0]),
+        line(("p95", 1), |it| it.waits[1]),
+        line(("p99", 3), |it| it.waits[2]),
+    ];
+    let holds = [
+        line(("p50", 0), |it| it.holds[0]),
+        line(("p95", 1), |it| it.holds[1]),
+        line(("p99", 3), |it| it.holds[2]),
+    ];
     let oldest = [line(("Oldest ready job", 0), |it| it.oldest)];
     let clients = [line(("Clients", 0), |it| it.clients as f32)];
     html! {
@@ -195,6 +206,8 @@ fn charts(history: &History, span: Span, live: &Live) -> Markup {
         }
         (chart(live, "rates", "Rates", span, &rates, Unit::Rate))
         (chart(live, "failing", "Failing", span, &failures, Unit::Rate))
+        (chart(live, "waits-over-time", "Jobs waited", span, &waits, Unit::Time))
+        (chart(live, "holds-over-time", "Jobs were worked on", span, &holds, Unit::Time))
         (chart(live, "age", "Oldest ready job", span, &oldest, Unit::Time))
         (chart(live, "sessions", "Clients", span, &clients, Unit::Count))
     }

@@ -38,7 +38,7 @@ pub(super) fn content(subject: &Subject, view: &PageView<'_>, live: &Live) -> Ma
     match subject {
         Subject::Overview(span) => overview::content(view, *span, live),
         Subject::Tubes(listed) => tubes::content(view, listed, live),
-        Subject::Tube(name) => tube::numbers(view, name, live),
+        Subject::Tube(name, span) => tube::numbers(view, (name, *span), live),
         Subject::Durability(span) => durability::content(view, *span, live),
         Subject::Cluster => cluster::content(view, live),
         Subject::Tasks => tasks::content(view.state, live),

@@ -5,7 +5,7 @@ use hyper::StatusCode;
 use super::history::{SPANS, Span};
 use super::layout::Place;
 use super::tubes::{self, Listed};
-use super::words;
+use super::{tube, words};
 use crate::answer::Problem;
 use crate::query::Query;
 use crate::route::Parameter;
@@ -15,7 +15,7 @@ use crate::route::Parameter;
 pub(super) enum Subject {
     Overview(Span),
     Tubes(Listed),
-    Tube(String),
+    Tube(String, Span),
     Durability(Span),
     Cluster,
     Tasks,
@@ -68,7 +68,7 @@ impl Subject {
             "overview" => Subject::overview(query),
             "durability" => Subject::durability(query),
             "tubes" => Subject::tubes(query),
-            "tube" => Ok(Subject::Tube(name())),
+            "tube" => Ok(Subject::Tube(name(), tube::span_of(query))),
             "cluster" => Ok(Subject::Cluster),
             "tasks" => Ok(Subject::Tasks),
             "task" => Ok(Subject::Task(name())),
@@ -87,7 +87,13 @@ impl Subject {
             Subject::Overview(span) => format!("/events?of=overview&span={}", span.0),
             Subject::Durability(span) => format!("/events?of=durability&span={}", span.0),
             Subject::Tubes(listed) => format!("/events?of=tubes&{}", listed.query()),
-            Subject::Tube(name) => format!("/events?of=tube&name={}", words::escaped(name)),
+            Subject::Tube(name, span) => {
+                format!(
+                    "/events?of=tube&name={}&span={}",
+                    words::escaped(name),
+                    span.0
+                )
+            }
             Subject::Cluster => "/events?of=cluster".to_owned(),
             Subject::Tasks => "/events?of=tasks".to_owned(),
             Subject::Task(id) => format!("/events?of=task&name={}", words::escaped(id)),
@@ -99,7 +105,7 @@ impl Subject {
     pub(super) fn place(&self) -> Place {
         match self {
             Subject::Overview(_) => Place::Overview,
-            Subject::Tubes(_) | Subject::Tube(_) => Place::Tubes,
+            Subject::Tubes(_) | Subject::Tube(..) => Place::Tubes,
             Subject::Durability(_) => Place::Durability,
             Subject::Cluster => Place::Cluster,
             Subject::Tasks | Subject::Task(_) => Place::Tasks,
@@ -111,7 +117,7 @@ impl Subject {
         match self {
             Subject::Overview(_) => "Overview".into(),
             Subject::Tubes(_) => "Tubes".into(),
-            Subject::Tube(name) => format!("Tube {name}"),
+            Subject::Tube(name, _) => format!("Tube {name}"),
             Subject::Durability(_) => "Durability".into(),
             Subject::Cluster => "Cluster".into(),
             Subject::Tasks => "Tasks".into(),

@@ -6,18 +6,20 @@ use hyper::StatusCode;
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::chart::{Line, Unit, chart};
-use super::history::Span;
+use super::chart::{Line, Unit, chart, spans};
+use super::history::{History, Span};
 use super::jobs::{self, Jobs, Manner};
 use super::layout::{Frame, Place, facts};
 use super::live::Live;
 use super::subject::Subject;
+use super::tube_history::{LONG_MAX, TubeSample};
 use super::viewer::Viewer;
-use super::{Asked, PageView, SAID, policy, schedules, search, trouble, words};
+use super::{Asked, PageView, SAID, SPAN, policy, schedules, search, trouble, words};
 use crate::State;
 use crate::answer::{Answer, Problem};
 use crate::api::look::{self, LISTED};
 use crate::api::{self, LIMIT_MAX, policies};
+use crate::query::Query;
 use crate::route::Parameter;
 
 pub(super) const PARAMETERS: &[Parameter] = &[
@@ -34,6 +36,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         "The jobs that are ticked at first [none]",
         &["all"],
     ),
+    SPAN,
     SAID,
 ];
 
@@ -52,12 +55,13 @@ pub(super) async fn page(state: &Arc<State>, asked: &Asked) -> Result<Answer, Pr
     let wrong = trouble::of_tube(state, name).await?;
     let none = Vec::new();
     let found = Jobs::look(state, listed["jobs"].as_array().unwrap_or(&none)).await?;
-    let subject = Subject::Tube(name.clone());
+    let span = span_of(&asked.query);
+    let subject = Subject::Tube(name.clone(), span);
     let view = PageView::take(state).await?;
     let viewer = Viewer::of(state, asked);
     let content = html! {
         (wrong)
-        (numbers_of(&view, name, &tube, &Live::default()))
+        (numbers_of(&view, (name, span), &tube, &Live::default()))
         (ways(viewer.admin().is_some()))
         section aria-labelledby="jobs" {
             h2 id="jobs" { "Jobs" }
@@ -79,6 +83,11 @@ pub(super) async fn page(state: &Arc<State>, asked: &Asked) -> Result<Answer, Pr
     Ok(frame.answer(StatusCode::OK))
 }
 
+/// How far back the charts of a tube go: 10 minutes, unless it is said.
+pub(super) fn span_of(query: &Query) -> Span {
+    Span::of(Some(query.text("span").unwrap_or("10min")))
+}
+
 /// The schedules that put into a tube, the first of them.
 async fn schedules_into(state: &State, tube: &str) -> Result<Value, Problem> {
     api::schedules::look_at_list(&state.doorway, "", Some(tube), SCHEDULES_MAX).await
@@ -93,22 +102,27 @@ fn has_dead_letters(policy: &Value, listed: &Value) -> bool {
 }
 
 /// The numbers of the tube as the snapshot has them; nothing where it is not there.
-pub(super) fn numbers(view: &PageView<'_>, name: &str, live: &Live) -> Markup {
+pub(super) fn numbers(view: &PageView<'_>, (name, span): (&str, Span), live: &Live) -> Markup {
     let found = view.snapshot.kept_tubes().find(|(it, _)| *it == name);
     match found {
-        Some((_, tube)) => numbers_of(view, name, &look::tube_value(name, tube), live),
+        Some((_, tube)) => numbers_of(view, (name, span), &look::tube_value(name, tube), live),
         None => html! {},
     }
 }
 
-fn numbers_of(view: &PageView<'_>, name: &str, tube: &Value, live: &Live) -> Markup {
+fn numbers_of(
+    view: &PageView<'_>,
+    (name, span): (&str, Span),
+    tube: &Value,
+    live: &Live,
+) -> Markup {
     let count = |id: &str, value: &Value| live.text(id, words::count(value.as_u64().unwrap_or(0)));
     let time = |id: &str, value: &Value| {
         let seconds = value.as_f64().unwrap_or(0.0);
         live.text(id, words::time(seconds))
     };
     let jobs = &tube["jobs"];
-    let line = view.state.console.history().tube(name);
+    let history = view.state.console.history();
     let path = format!("/tubes/{}", words::escaped(name));
     // Where nothing was put, deleted, or moved to another state, the same jobs are listed.
     let of_list = format!("{jobs} {} {}", tube["puts"], tube["deletes"]);
@@ -127,9 +141,9 @@ fn numbers_of(view: &PageView<'_>, name: &str, tube: &Value, live: &Live) -> Mar
             }
         }
         div class="beside" {
-            @if let Some(values) = line {
+            @if span.0 == "10min" && let Some(values) = history.tubes.ready(name) {
                 @let line = Line { name: "ready jobs", colour: 0, values };
-                (chart(live, "line", "Ready jobs", Span("10min"), &[line], Unit::Count))
+                (chart(live, "line", "Ready jobs", span, &[line], Unit::Count))
             }
             (facts(&[
                 ("Oldest ready job", time("oldest", &tube["oldest_ready_age_seconds"])),
@@ -142,6 +156,38 @@ fn numbers_of(view: &PageView<'_>, name: &str, tube: &Value, live: &Live) -> Mar
                 ("Pause left", time("pause", &tube["pause_left_seconds"])),
                 ("Times paused", count("pauses", &tube["pauses"])),
             ]))
+        }
+        (spans(&path, span, &history))
+        @if span.0 != "10min" { (charts(&history, name, span, live)) }
+    }
+}
+
+/// How it was in the last hour, day or week, if that is kept.
+fn charts(history: &History, name: &str, span: Span, live: &Live) -> Markup {
+    let line = |(label, colour): (&'static str, usize), of: fn(&TubeSample) -> f32| {
+        let values = history.tubes.line(name, span, of)?;
+        Some(Line {
+            name: label,
+            colour,
+            values,
+        })
+    };
+    let ready = line(("ready", 0), |it| it.ready as f32);
+    let buried = line(("buried", 3), |it| it.buried as f32);
+    let puts = line(("puts", 0), |it| it.puts);
+    let deletes = line(("deletes", 2), |it| it.deletes);
+    html! {
+        @if let (Some(ready), Some(buried), Some(puts), Some(deletes)) = (ready, buried, puts, deletes) {
+            div class="charts" {
+                (chart(live, "line-ready", "Ready", span, &[ready], Unit::Count))
+                (chart(live, "line-buried", "Buried", span, &[buried], Unit::Count))
+                (chart(live, "line-rates", "Rates", span, &[puts, deletes], Unit::Rate))
+            }
+        } @else {
+            p {
+                "Of this tube no more than 10 minutes are kept: more is kept of the "
+                (LONG_MAX) " tubes with the most puts and deletes."
+            }
         }
     }
 }

@@ -223,7 +223,7 @@ fn body(view: &PageView<'_>, shown: &[Row<'_>], live: &Live) -> Markup {
                 td class="number" data-label="Waiting" { (live.text(&id("waiting"), words::count(tube.waiting))) }
                 td class="number" data-label="Puts" { (live.text(&id("puts"), words::count(tube.puts))) }
                 td {
-                    @if let Some(values) = history.tube(name) {
+                    @if let Some(values) = history.tubes.ready(name) {
                         (sparkline(live, &id("line"), "Ready jobs in the last 10 minutes", &values))
                     }
                 }
