@@ -139,7 +139,8 @@ where
 {
     let (lease, handler) = (task.lease.clone(), handler.clone());
     // The handler is called in the task: it may spawn others even before it awaits.
-    let work = runtime.spawn(async move { handler(task).await }.in_current_span());
+    let work = async move { handler(task).await }.instrument(lease.span.clone());
+    let work = runtime.spawn(work);
     let end = work.abort_handle();
     lease.on_end(move || end.abort());
     match runtime.block_on(work) {

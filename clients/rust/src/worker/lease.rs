@@ -17,8 +17,10 @@ enum End {
 }
 
 /// The hold of a handler on its job.
-#[derive(Default)]
 pub(super) struct Lease {
+    /// In which the handler runs.
+    #[cfg(feature = "tokio")]
+    pub(super) span: tracing::Span,
     is_lost: AtomicBool,
     end: Mutex<End>,
 }
@@ -32,6 +34,17 @@ impl fmt::Debug for Lease {
 }
 
 impl Lease {
+    pub(super) fn new(span: &tracing::Span) -> Lease {
+        #[cfg(not(feature = "tokio"))]
+        let _ = span;
+        Lease {
+            #[cfg(feature = "tokio")]
+            span: span.clone(),
+            is_lost: AtomicBool::new(false),
+            end: Mutex::default(),
+        }
+    }
+
     /// The job is not reserved any more.
     pub(super) fn lose(&self) {
         self.is_lost.store(true, Ordering::Relaxed);
@@ -78,7 +91,8 @@ mod tests {
     #[test]
     fn a_handler_is_ended_once_be_it_told_before_it_begins_or_after() {
         for is_told_first in [true, false] {
-            let (lease, count): (Lease, Arc<AtomicU32>) = Default::default();
+            let lease = Lease::new(&tracing::Span::none());
+            let count: Arc<AtomicU32> = Arc::default();
             let ended = count.clone();
             let end = move || _ = ended.fetch_add(1, Ordering::SeqCst);
             if is_told_first {

@@ -118,7 +118,8 @@ impl Slot {
         if shared.stopper.is_stopped() {
             return self.give_back(shared, &info);
         }
-        let lease: Arc<Lease> = Arc::default();
+        let span = tracing::info_span!("job", id = job.id, tube = tube.as_deref());
+        let lease = Arc::new(Lease::new(&span));
         let started = Instant::now();
         *lock(&self.current) = Some(Current {
             info: info.clone(),
@@ -136,7 +137,6 @@ impl Slot {
             lease,
             stopper,
         };
-        let span = tracing::info_span!("job", id = job.id, tube = task.tube.as_deref());
         let entered = span.enter();
         let worked = catch_unwind(AssertUnwindSafe(|| (shared.handler)(task)));
         // Wait for a touch under way; after this no touch is sent.

@@ -1,14 +1,18 @@
 //! The worker with handlers that are awaited: what it does with a job is what it does with a blocking
 //! handler.
 
-use std::sync::Arc;
+use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bsd_client::worker::{Failure, JobSource, Outcome, Running, Task, Worker};
 use bsd_client::{Failed, Put, Servers, State};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::Semaphore;
+use tracing::span::{Attributes, Id, Record};
+use tracing::subscriber::Subscriber;
+use tracing::{Event, Metadata};
 
 use crate::harness::{PATIENCE, Server, wait_until};
 use crate::worker::{Mail, Seen, ends_each_job, handle, limit, texts};
@@ -285,7 +289,6 @@ fn a_worker_whose_runtime_is_shut_down_stops_and_fails_no_job() {
     }
 }
 
-/// What a handler sees of its runtime before it awaits, and of its span.
 #[test]
 fn a_handler_is_called_inside_its_runtime() {
     let (queue, runtime) = (queue(), runtime());
@@ -301,4 +304,83 @@ fn a_handler_is_called_inside_its_runtime() {
     wait_until("the job is done", || seen.ended() == 1);
     assert_eq!(running.stop().done, 1);
     assert!(is_inside.load(Ordering::SeqCst));
+}
+
+thread_local! {
+    /// The spans in which this thread is.
+    static INSIDE: RefCell<Vec<&'static str>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Knows in which spans a thread is.
+#[derive(Default)]
+struct Spans(Mutex<Vec<&'static Metadata<'static>>>);
+
+impl Subscriber for Spans {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, span: &Attributes<'_>) -> Id {
+        let mut spans = self.0.lock().unwrap();
+        spans.push(span.metadata());
+        Id::from_u64(spans.len() as u64)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, _: &Event<'_>) {}
+
+    fn enter(&self, id: &Id) {
+        let metadata = self.0.lock().unwrap()[id.into_u64() as usize - 1];
+        INSIDE.with_borrow_mut(|inside| inside.push(metadata.name()));
+    }
+
+    fn exit(&self, _: &Id) {
+        INSIDE.with_borrow_mut(|inside| inside.pop());
+    }
+}
+
+/// The names of the spans in which this thread is.
+fn inside() -> Vec<&'static str> {
+    INSIDE.with_borrow(Vec::clone)
+}
+
+#[test]
+fn a_handler_is_in_the_span_of_its_job_also_after_it_has_awaited() {
+    tracing::subscriber::set_global_default(Spans::default()).unwrap();
+    let (queue, runtime) = (queue(), runtime());
+    put(&queue, 2, 60 * SECOND);
+    let (seen, found) = (Arc::new(Seen::default()), Arc::<Mutex<Vec<_>>>::default());
+    let spans = found.clone();
+    let blocking = Worker::raw(move |_| {
+        spans.lock().unwrap().push(inside());
+        Ok(())
+    });
+    let running = blocking.metrics(seen.clone()).start(queue.clone()).unwrap();
+    wait_until("the jobs are done", || seen.ended() == 2);
+    running.stop();
+    put(&queue, 1, 60 * SECOND);
+    let spans = found.clone();
+    let awaited = Worker::asynchronous_raw(runtime.handle().clone(), move |_| {
+        spans.lock().unwrap().push(inside());
+        let spans = spans.clone();
+        async move {
+            tokio::task::yield_now().await;
+            spans.lock().unwrap().push(inside());
+            Ok::<(), Failure>(())
+        }
+    });
+    let running = awaited.metrics(seen.clone()).start(queue).unwrap();
+    wait_until("the job is done", || seen.ended() == 3);
+    running.stop();
+    assert_eq!(*found.lock().unwrap(), [["job"]; 4]);
+    // Between its polls the thread of the runtime is in no span.
+    assert!(
+        runtime
+            .block_on(runtime.spawn(async { inside() }))
+            .unwrap()
+            .is_empty()
+    );
 }
