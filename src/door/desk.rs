@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::Shared;
 use super::message::{Asked, Batch, Call, Note};
 use super::seats::{Replies, Seats};
-use super::work::{Running, Slice, Step};
+use super::work::{NO_CLIENT, Running, Slice, Step};
 use crate::engine::{Engine, ReplySink};
 use crate::storage::StoreError;
 use crate::types::{ClientId, Now, Ticket, Time};
@@ -48,9 +48,6 @@ impl std::fmt::Debug for Desk {
             .finish_non_exhaustive()
     }
 }
-
-/// Who looks at a queue that follows: it has no clients before it leads.
-pub(super) const NO_CLIENT: ClientId = ClientId(u32::MAX);
 
 /// The parts of the server that a call may use while it runs.
 struct Turn<'a> {

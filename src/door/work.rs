@@ -6,8 +6,6 @@
 use std::sync::Arc;
 
 use super::call::{Answer, JobError, Outcome};
-#[cfg(any(test, feature = "sim"))]
-use super::desk::NO_CLIENT;
 use super::handover::Giver;
 use super::seats::{Replies, Seats};
 use crate::engine::{
@@ -17,6 +15,9 @@ use crate::engine::{
 use crate::protocol::{Command, SetSchedule};
 use crate::storage::StoreError;
 use crate::types::{ClientId, JobId, Now, Time};
+
+/// Who looks at a queue that follows: it has no clients before it leads.
+pub(super) const NO_CLIENT: ClientId = ClientId(u32::MAX);
 
 /// Something that is done in steps, on the engine's thread.
 pub trait Work: Send + 'static {
