@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::api::Description;
 use crate::console::Page;
 use crate::console_forms::{post, submit, word_of};
-use crate::ctl::{NOT_DONE, OK, command, said};
+use crate::ctl::{NOT_DONE, OK, USAGE, command, said};
 use crate::harness::{Launch, wait_until};
 use crate::http::Site;
 use crate::steering::memory;
@@ -150,7 +150,7 @@ fn bsd_ctl_deletes_and_clears_with_an_undo() {
     );
     assert_eq!(ctl(&site, &["undo", "1"]).0, NOT_DONE);
     let (code, _) = ctl(&site, &["delete", "1", "--undo", "11m"]);
-    assert_eq!(code, Some(2));
+    assert_eq!(code, USAGE);
 }
 
 #[test]

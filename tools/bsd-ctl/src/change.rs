@@ -178,7 +178,7 @@ Examples:
   bsd-ctl delete 1
   bsd-ctl delete --yes 2 3
   bsd-ctl delete --tube mail --contains one --yes
-  bsd-ctl delete --tube mail --state buried --undo 60 --yes
+  bsd-ctl delete --tube mail --state buried --undo 1m --yes
   bsd-ctl delete --tube mail-dead --reason failed --text 'no such user' --yes
 
 ",

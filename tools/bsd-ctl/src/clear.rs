@@ -33,7 +33,7 @@ how many were deleted. `bsd-ctl delete --tube` deletes some of a tube's jobs.
 Examples:
   bsd-ctl clear mail --state buried --yes
   bsd-ctl clear mail --state ready --state delayed --yes
-  bsd-ctl clear mail --state ready --undo 60 --yes
+  bsd-ctl clear mail --state ready --undo 1m --yes
 
 ",
     exit_codes!()
