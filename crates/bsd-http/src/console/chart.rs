@@ -10,8 +10,9 @@ use std::fmt::Write;
 
 use maud::{Markup, html};
 
-use super::history::{History, SPANS, Sample, Span};
+use super::history::{History, Sample};
 use super::live::Live;
+use super::span::{SPANS, Span};
 use super::words;
 
 /// Points of a chart.

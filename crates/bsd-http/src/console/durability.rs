@@ -3,9 +3,10 @@
 use maud::{Markup, html};
 
 use super::chart::{Unit, chart, line, spans};
-use super::history::{Sample, Span};
+use super::history::Sample;
 use super::layout::{facts, table};
 use super::live::Live;
+use super::span::Span;
 use super::{PageView, words};
 use crate::api::checks::Check;
 use crate::api::log::LogView;

@@ -5,6 +5,8 @@
 use std::collections::VecDeque;
 
 use super::percentiles::{self, Marks};
+use super::ring::{Merge, Ring};
+use super::span::Span;
 use super::tube_history::TubeHistory;
 use crate::snapshot::Snapshot;
 use bsd::histogram::Reading;
@@ -20,34 +22,13 @@ const SECONDS_MAX: u64 = 7 * 86_400;
 /// A rate is taken over this time, or less soon after the start.
 const RATE_NS: i64 = 10_000_000_000;
 
-/// How far back a chart may go.
-pub(super) const SPANS: &[&str] = &["10min", "1h", "24h", "7d"];
-
-/// How far back a chart goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Span(pub(super) &'static str);
-
-impl Span {
-    /// The one of this name, or an hour.
-    pub(super) fn of(word: Option<&str>) -> Span {
-        let found = SPANS.iter().find(|span| Some(**span) == word);
-        Span(found.unwrap_or(&SPANS[1]))
-    }
-
-    /// Where its samples are kept, and how many they are.
-    fn samples(self) -> (usize, usize) {
-        match self.0 {
-            "10min" => (0, 60),
-            "24h" => (1, RINGS[1].1),
-            "7d" => (2, RINGS[2].1),
-            _ => (0, RINGS[0].1),
-        }
-    }
-
-    /// Its length.
-    pub(super) fn seconds(self) -> u64 {
-        let (ring, count) = self.samples();
-        u64::from(EVERY * RINGS[ring].0) * count as u64
+/// Where the samples of a span are kept, and how many they are.
+fn samples(span: Span) -> (usize, usize) {
+    match span.0 {
+        "10min" => (0, 60),
+        "24h" => (1, RINGS[1].1),
+        "7d" => (2, RINGS[2].1),
+        _ => (0, RINGS[0].1),
     }
 }
 
@@ -125,12 +106,6 @@ impl Totals {
     }
 }
 
-/// Samples of which two become one.
-pub(super) trait Merge: Copy {
-    /// The greater of each number, so that no peak is lost.
-    fn merge(&mut self, other: &Self);
-}
-
 impl Merge for Sample {
     fn merge(&mut self, other: &Sample) {
         let Sample { rates, .. } = other;
@@ -163,47 +138,6 @@ impl Merge for Sample {
         for (one, other) in times.chain(self.holds.iter_mut().zip(&other.holds)) {
             *one = one.max(*other);
         }
-    }
-}
-
-/// Samples, of which some are one.
-#[derive(Debug)]
-pub(super) struct Ring<T> {
-    each: u32,
-    most: usize,
-    /// How many are in the last one.
-    in_last: u32,
-    samples: VecDeque<T>,
-}
-
-impl<T: Merge> Ring<T> {
-    pub(super) fn new((each, most): (u32, usize)) -> Ring<T> {
-        Ring {
-            each,
-            most,
-            in_last: each,
-            samples: VecDeque::with_capacity(most),
-        }
-    }
-
-    /// The oldest first.
-    pub(super) fn samples(&self) -> &VecDeque<T> {
-        &self.samples
-    }
-
-    pub(super) fn push(&mut self, sample: &T) {
-        if self.in_last < self.each {
-            self.in_last += 1;
-            if let Some(last) = self.samples.back_mut() {
-                last.merge(sample);
-            }
-            return;
-        }
-        if self.samples.len() == self.most {
-            self.samples.pop_front();
-        }
-        self.in_last = 1;
-        self.samples.push_back(*sample);
     }
 }
 
@@ -332,7 +266,7 @@ impl History {
         match self.recent.front() {
             Some((before, of)) if *before < at => totals.since(of, at.since(*before)),
             _ => {
-                let last = self.rings[0].samples.back();
+                let last = self.rings[0].samples().back();
                 last.map_or(Rates::default(), |it| it.rates)
             }
         }
@@ -346,11 +280,11 @@ impl History {
         points: usize,
         of: impl Fn(&Sample) -> f32,
     ) -> Vec<Option<f32>> {
-        let (ring, wanted) = span.samples();
+        let (ring, wanted) = samples(span);
         let each = wanted.div_ceil(points).max(1);
         let mut line = vec![None; wanted.div_ceil(each)];
         for (age, sample) in self.rings[ring]
-            .samples
+            .samples()
             .iter()
             .rev()
             .take(wanted)
@@ -390,6 +324,7 @@ fn between(before: Option<&Reading>, now: &Reading) -> (f32, f32) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::console::span::SPANS;
     use bsd::histogram::{Histogram, SHORT};
 
     fn history(samples: impl Iterator<Item = u32>) -> History {
@@ -411,7 +346,7 @@ mod tests {
             .sum();
         assert!(of_server + percentiles::BYTES_MAX < 1 << 20, "{of_server}");
         for (ring, (_, most)) in History::default().rings.iter().zip(RINGS) {
-            assert!(ring.samples.capacity() < most + most / 8);
+            assert!(ring.samples().capacity() < most + most / 8);
         }
     }
 
@@ -441,8 +376,12 @@ mod tests {
             let is_peak = line.contains(&Some(9.0));
             assert_eq!(is_peak, *span == "7d", "{span}");
         }
+        let kept = |span: &&'static str| {
+            let (ring, count) = samples(Span(span));
+            u64::from(EVERY * RINGS[ring].0) * count as u64
+        };
         let lengths = SPANS.iter().map(|span| Span(span).seconds());
-        assert_eq!(lengths.collect::<Vec<_>>(), [600, 3600, 86_400, 7 * 86_400]);
+        assert!(lengths.eq(SPANS.iter().map(kept)));
         assert_eq!(history.seconds(), 7 * 86_400);
     }
 

@@ -10,6 +10,7 @@
 //! | `stream` | how does a browser hear of what changes? |
 //! | `history` | how was it before? |
 //! | `tube_history` | how was it before in a tube? |
+//! | `span`, `ring` | how far back do charts go, and where are the last samples of something? |
 //! | `trouble` | what is wrong, and what is to be done? |
 //! | `jobs` | what does a list of jobs show of each? |
 //! | `body`, `notation` | what is in a body, for a person? |
@@ -52,8 +53,10 @@ mod overview;
 mod past;
 mod percentiles;
 mod policy;
+mod ring;
 mod schedules;
 mod search;
+mod span;
 mod stream;
 mod subject;
 mod tasks;
@@ -106,7 +109,7 @@ const fn form(path: &'static str, role: Role, page: Page) -> Route {
 }
 
 const SAID: Parameter = Parameter::text("said", "What was done, by its number");
-const SPAN: Parameter = Parameter::word("span", "How far back", history::SPANS);
+const SPAN: Parameter = Parameter::word("span", "How far back", span::SPANS);
 
 /// Routes of the console.
 pub(super) const ROUTES: &[Route] = &[

@@ -4,9 +4,10 @@ use maud::{Markup, html};
 
 use super::PageView;
 use super::chart::{Unit, chart, line, spans};
-use super::history::{History, Sample, Span, clients, oldest_ready};
+use super::history::{History, Sample, clients, oldest_ready};
 use super::layout::facts;
 use super::live::Live;
+use super::span::Span;
 use super::{durability, percentiles, trouble, words};
 use crate::snapshot::Snapshot;
 

@@ -9,9 +9,9 @@ use std::collections::VecDeque;
 
 use maud::{Markup, html};
 
-use super::history::Span;
 use super::layout::table;
 use super::live::Live;
+use super::span::Span;
 use super::words;
 use crate::snapshot::Snapshot;
 use bsd::histogram::{LONG, Reading};

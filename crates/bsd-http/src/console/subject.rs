@@ -2,10 +2,10 @@
 
 use hyper::StatusCode;
 
-use super::history::{SPANS, Span};
 use super::layout::Place;
+use super::span::{SPANS, Span};
 use super::tubes::{self, Listed};
-use super::{tube, words};
+use super::words;
 use crate::answer::Problem;
 use crate::query::Query;
 use crate::route::Parameter;
@@ -68,7 +68,7 @@ impl Subject {
             "overview" => Subject::overview(query),
             "durability" => Subject::durability(query),
             "tubes" => Subject::tubes(query),
-            "tube" => Ok(Subject::Tube(name(), tube::span_of(query))),
+            "tube" => Ok(Subject::Tube(name(), Span::of_tube(query.text("span")))),
             "cluster" => Ok(Subject::Cluster),
             "tasks" => Ok(Subject::Tasks),
             "task" => Ok(Subject::Task(name())),

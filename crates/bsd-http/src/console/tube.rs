@@ -7,10 +7,11 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 use super::chart::{Line, Unit, chart, spans};
-use super::history::{History, Span};
+use super::history::History;
 use super::jobs::{self, Jobs, Manner};
 use super::layout::{Frame, Place, facts};
 use super::live::Live;
+use super::span::Span;
 use super::subject::Subject;
 use super::tube_history::{LONG_MAX, TubeSample};
 use super::viewer::Viewer;
@@ -19,7 +20,6 @@ use crate::State;
 use crate::answer::{Answer, Problem};
 use crate::api::look::{self, LISTED};
 use crate::api::{self, LIMIT_MAX, policies};
-use crate::query::Query;
 use crate::route::Parameter;
 
 pub(super) const PARAMETERS: &[Parameter] = &[
@@ -55,7 +55,7 @@ pub(super) async fn page(state: &Arc<State>, asked: &Asked) -> Result<Answer, Pr
     let wrong = trouble::of_tube(state, name).await?;
     let none = Vec::new();
     let found = Jobs::look(state, listed["jobs"].as_array().unwrap_or(&none)).await?;
-    let span = span_of(&asked.query);
+    let span = Span::of_tube(asked.query.text("span"));
     let subject = Subject::Tube(name.clone(), span);
     let view = PageView::take(state).await?;
     let viewer = Viewer::of(state, asked);
@@ -81,11 +81,6 @@ pub(super) async fn page(state: &Arc<State>, asked: &Asked) -> Result<Answer, Pr
         content,
     };
     Ok(frame.answer(StatusCode::OK))
-}
-
-/// How far back the charts of a tube go: 10 minutes, unless it is said.
-pub(super) fn span_of(query: &Query) -> Span {
-    Span::of(Some(query.text("span").unwrap_or("10min")))
 }
 
 /// The schedules that put into a tube, the first of them.

@@ -7,7 +7,8 @@
 
 use std::collections::HashMap;
 
-use super::history::{Merge, Ring, Span};
+use super::ring::{Merge, Ring};
+use super::span::Span;
 use crate::snapshot::{Snapshot, TubeFigures};
 use bsd::types::{SECOND_NS, Time};
 
