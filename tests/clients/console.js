@@ -271,16 +271,26 @@ async function formsChangeWhatTheySay(browser, wire) {
   await page.click("button:text-is('Bury')");
   await page.waitForSelector("text=was buried");
   assert.equal((await wire.stats(`stats-job ${id}`)).state, "buried");
-  await page.goto(`${base}/tubes/default?state=buried`);
-  await page.click("text=Change many jobs");
-  await page.selectOption("#action", "delete");
-  await page.click("button:text-is('Count them')");
-  await page.waitForSelector("text=Delete 1 job of default that are buried?");
-  const { violations } = await new AxeBuilder({ page }).analyze();
-  assert.deepEqual(violations.map(({ id }) => id), []);
-  assert.equal((await wire.stats(`stats-job ${id}`)).state, "buried");
+  const stage = (it) => page.waitForFunction((it) => document.getElementById("stage").textContent === it, it);
+  const count = async () => {
+    await page.goto(`${base}/tubes/default?state=buried`);
+    await page.click("text=Change many jobs");
+    await page.selectOption("#action", "delete");
+    await page.click("button:text-is('Count them')");
+    await page.waitForSelector("text=Delete 1 job of default that are buried?");
+    const { violations } = await new AxeBuilder({ page }).analyze();
+    assert.deepEqual(violations.map(({ id }) => id), []);
+    assert.equal((await wire.stats(`stats-job ${id}`)).state, "buried");
+  };
+  // With a delete that can be undone it is held back first.
+  await count();
   await page.click("button:text-is('Delete 1 job')");
-  await page.waitForFunction(() => document.getElementById("stage").textContent === "done");
+  await page.click("button:text-is('Undo')");
+  await stage("undone");
+  await count();
+  await page.uncheck("input[name=undo]");
+  await page.click("button:text-is('Delete 1 job')");
+  await stage("done");
   assert.equal(await wire.ask(`peek ${id}`), "NOT_FOUND");
   await context.close();
 }
@@ -305,6 +315,7 @@ async function jobsAreTicked(browser, wire) {
     await page.locator("button:text-is('Count those selected')").focus();
     await page.keyboard.press("Enter");
     await page.waitForSelector("text=Delete 2 jobs of picked that are ready, of the 2 selected?");
+    await page.uncheck("input[name=undo]");
     await page.click("button:text-is('Delete 2 jobs')");
     await page.waitForURL("**/tasks/*");
     while (!(await wire.ask(`peek ${ids[2]}`)).startsWith("NOT_FOUND")) {
