@@ -6,6 +6,8 @@ use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use rustls::ClientConfig;
+
 use super::Member;
 use bsd::engine::Engine;
 use bsd::types::{Now, SECOND_NS};
@@ -149,6 +151,7 @@ pub struct ClusterDesk(Arc<Shared>);
 struct Shared {
     report: Mutex<Report>,
     asks: Mutex<VecDeque<(Ask, Answer)>>,
+    links: Mutex<Option<Arc<ClientConfig>>>,
     waker: Arc<dyn Fn() + Send + Sync>,
 }
 
@@ -171,6 +174,7 @@ impl ClusterDesk {
         ClusterDesk(Arc::new(Shared {
             report: Mutex::default(),
             asks: Mutex::default(),
+            links: Mutex::default(),
             waker,
         }))
     }
@@ -196,6 +200,19 @@ impl ClusterDesk {
         drop(asks);
         (self.0.waker)();
         answer
+    }
+
+    /// How a thread encrypts what it passes on to another member: it shows the certificate of this
+    /// one, and trusts the authority of the members alone. A member's certificate is for the host of
+    /// its peer address. `None`: this member has none.
+    #[must_use]
+    pub fn links(&self) -> Option<Arc<ClientConfig>> {
+        lock(&self.0.links).clone()
+    }
+
+    /// From now on links are encrypted so.
+    pub(super) fn certify(&self, links: Arc<ClientConfig>) {
+        *lock(&self.0.links) = Some(links);
     }
 
     pub(super) fn publish(&self, report: Report) {

@@ -35,8 +35,11 @@ impl Server {
     /// Clients that are passed on to another member, and those that others pass on, are encrypted with the
     /// certificates of the members.
     pub(crate) fn certify_links(&mut self) {
-        if let Some(tls) = self.member.as_ref().and_then(|it| it.tls()) {
+        if let Some(member) = &self.member
+            && let Some(tls) = member.tls()
+        {
             self.forward.set_tls(tls.clone());
+            member.desk.certify(tls.forwarder());
             if let Some(of_clients) = self.gate.tls() {
                 of_clients.show_to_members(tls.signed());
             }

@@ -97,6 +97,11 @@ impl PeerTls {
         session.map(Connection::from)
     }
 
+    /// The settings of [`PeerTls::pass_on`], for links that others make.
+    pub(crate) fn forwarder(&self) -> Arc<ClientConfig> {
+        Arc::clone(&self.forwarder)
+    }
+
     /// A session with who connects to us.
     pub(super) fn answer(&self) -> Result<Connection, PeerError> {
         Ok(ServerConnection::new(Arc::clone(&self.server))?.into())
