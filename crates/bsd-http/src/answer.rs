@@ -1,8 +1,8 @@
 //! Answers: pages, and problems as RFC 9457 has them. Each tells browsers to keep it to themselves
 //! and to load nothing from elsewhere.
 
-use std::convert::Infallible;
 use std::fmt;
+use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -55,6 +55,12 @@ pub(super) enum Content {
         /// State of the connection: as long as it takes its bytes, it is not too slow.
         watch: Option<Arc<Watch>>,
     },
+    /// Another server's, passed on as it comes.
+    Passing {
+        body: Pin<Box<dyn Body<Data = Bytes, Error = io::Error> + Send>>,
+        /// As of events.
+        watch: Option<Arc<Watch>>,
+    },
 }
 
 impl fmt::Debug for Content {
@@ -63,18 +69,19 @@ impl fmt::Debug for Content {
             Content::Whole(bytes) => write!(f, "{} bytes", bytes.as_ref().map_or(0, Bytes::len)),
             Content::Parts(_) => write!(f, "in parts"),
             Content::Events { .. } => write!(f, "events"),
+            Content::Passing { .. } => write!(f, "passed on"),
         }
     }
 }
 
 impl Body for Content {
     type Data = Bytes;
-    type Error = Infallible;
+    type Error = io::Error;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
         let part = match &mut *self {
             Content::Whole(bytes) => bytes.take(),
             Content::Parts(parts) => parts.next(),
@@ -85,12 +92,22 @@ impl Body for Content {
                 }
                 event
             }
+            Content::Passing { body, watch } => {
+                let frame = std::task::ready!(body.as_mut().poll_frame(context));
+                if let Some(watch) = watch {
+                    watch.rest();
+                }
+                return Poll::Ready(frame);
+            }
         };
         Poll::Ready(part.map(|part| Ok(Frame::data(part))))
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(self, Content::Whole(None))
+        match self {
+            Content::Passing { body, .. } => body.is_end_stream(),
+            content => matches!(content, Content::Whole(None)),
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
@@ -98,12 +115,23 @@ impl Body for Content {
             Content::Whole(bytes) => {
                 SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
             }
+            Content::Passing { body, .. } => body.size_hint(),
             Content::Parts(_) | Content::Events { .. } => SizeHint::default(),
         }
     }
 }
 
 impl Content {
+    /// What another server sends, as it comes.
+    pub(super) fn passing(
+        body: impl Body<Data = Bytes, Error = io::Error> + Send + 'static,
+    ) -> Content {
+        Content::Passing {
+            body: Box::pin(body),
+            watch: None,
+        }
+    }
+
     /// Value of an answer in JSON.
     pub(super) fn value(&self) -> Value {
         match self {
@@ -114,7 +142,7 @@ impl Content {
 
     /// This is the connection that it leaves by.
     pub(super) fn leaves_by(&mut self, connection: &Arc<Watch>) {
-        if let Content::Events { watch, .. } = self {
+        if let Content::Events { watch, .. } | Content::Passing { watch, .. } = self {
             *watch = Some(connection.clone());
         }
     }
@@ -122,11 +150,17 @@ impl Content {
 
 /// An answer of this type.
 pub(super) fn page(status: StatusCode, kind: &'static str, content: Content) -> Answer {
+    let mut answer = bare(status, content);
+    let kind = HeaderValue::from_static(kind);
+    answer.headers_mut().insert(CONTENT_TYPE, kind);
+    answer
+}
+
+/// An answer that does not say yet of which type it is.
+pub(super) fn bare(status: StatusCode, content: Content) -> Answer {
     let mut answer = Response::new(content);
     *answer.status_mut() = status;
-    let headers = answer.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-    headers.extend(ALWAYS);
+    answer.headers_mut().extend(ALWAYS);
     answer
 }
 

@@ -4,7 +4,7 @@
 //! Nothing here asks the engine. The report of the loop is a tenth of a second old at most. The
 //! loop answers requests, and they are waited for without holding up others.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Duration;
 
@@ -53,6 +53,7 @@ fn membership_of(report: &Report) -> Membership {
     let heard = heard.and_then(|leader| leader.heard_ms);
     Membership {
         role: report.standing.word(),
+        id: report.node.clone(),
         is_member: !matches!(report.standing, Standing::Waiting | Standing::Removed),
         voters: voters.count(),
         lacks: report.ledger_lacks,
@@ -70,6 +71,72 @@ fn link(told: &str) -> Option<String> {
         .find_map(|scheme| told.strip_prefix(scheme))?;
     address.parse::<SocketAddr>().ok()?;
     Some(told.to_owned())
+}
+
+/// Who leads, for a request that the leader is to answer.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Lead {
+    /// This server, or it is in no cluster.
+    Here,
+    /// This server does not, and knows no one who does.
+    NoOne,
+    /// Another member, and where HTTP reaches it is not known.
+    Somewhere,
+    /// Another member.
+    At(Leader),
+}
+
+/// Another member that leads, and is reached over HTTP.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Leader {
+    /// `http://ADDR` or `https://ADDR`.
+    pub(super) http: String,
+    pub(super) address: SocketAddr,
+    pub(super) has_tls: bool,
+    /// Where its peers reach it: a member's certificate is for that.
+    pub(super) host: Option<IpAddr>,
+    /// The id of this server.
+    pub(super) asked_by: String,
+}
+
+impl Leader {
+    /// It is on this machine.
+    pub(super) fn is_here(&self) -> bool {
+        self.address.ip().is_loopback()
+    }
+}
+
+/// Who leads.
+pub(super) fn lead(handles: &ServerHandles) -> Lead {
+    match &handles.cluster {
+        None => Lead::Here,
+        Some(desk) => lead_of(&desk.report()),
+    }
+}
+
+fn lead_of(report: &Report) -> Lead {
+    match report.standing {
+        Standing::Leads => return Lead::Here,
+        Standing::Follows => {}
+        _ => return Lead::NoOne,
+    }
+    let address = leader_http(report).and_then(|http| {
+        let (scheme, address) = http.split_once("://")?;
+        Some((scheme == "https", address.parse().ok()?, http))
+    });
+    let Some((has_tls, address, http)) = address else {
+        return Lead::Somewhere;
+    };
+    let mut members = report.members.iter();
+    let peer = members.find(|it| it.leads).map(|it| &it.peer);
+    let host = peer.and_then(|peer| peer.parse::<SocketAddr>().ok());
+    Lead::At(Leader {
+        address,
+        has_tls,
+        host: host.map(|host| host.ip()),
+        asked_by: report.node.clone(),
+        http,
+    })
 }
 
 fn desk(handles: &ServerHandles) -> Result<&Desk, Problem> {
@@ -558,6 +625,39 @@ mod tests {
         };
         assert!(lacks(ErrorClass::Full).contains("the disk is full"));
         assert!(lacks(ErrorClass::Descriptors).contains("limit of open files"));
+    }
+
+    #[test]
+    fn a_request_is_for_the_leader_that_another_member_knows_the_address_of() {
+        let report = |standing, http: &str| Report {
+            standing,
+            node: "00000000000000ff".to_owned(),
+            leader: Some(LeaderReport {
+                id: "1".to_owned(),
+                client: String::new(),
+                http: http.to_owned(),
+            }),
+            ..Report::default()
+        };
+        let http = "https://10.0.0.1:80";
+        assert_eq!(lead_of(&report(Standing::Leads, http)), Lead::Here);
+        for standing in [Standing::Alone, Standing::Waiting, Standing::Removed] {
+            assert_eq!(lead_of(&report(standing, http)), Lead::NoOne);
+        }
+        for unknown in ["", "10.0.0.1:80", "https://host:80", "ftp://10.0.0.1:80"] {
+            assert_eq!(
+                lead_of(&report(Standing::Follows, unknown)),
+                Lead::Somewhere
+            );
+        }
+        let leader = Leader {
+            http: http.to_owned(),
+            address: "10.0.0.1:80".parse().unwrap(),
+            has_tls: true,
+            host: None,
+            asked_by: "00000000000000ff".to_owned(),
+        };
+        assert_eq!(lead_of(&report(Standing::Follows, http)), Lead::At(leader));
     }
 
     #[test]

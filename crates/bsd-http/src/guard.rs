@@ -85,6 +85,20 @@ impl Access {
         self.tokens.is_some()
     }
 
+    /// The token of a request, if it has brought one or its session was begun with one.
+    pub(super) fn token(&self, headers: &HeaderMap) -> Option<String> {
+        let sent = single(headers, &AUTHORIZATION).and_then(bearer);
+        match sent.filter(|token| self.holder(token).is_some()) {
+            Some(token) => Some(token.to_owned()),
+            None => self.sessions.token(headers),
+        }
+    }
+
+    /// What browsers send comes over TLS.
+    pub(super) fn is_over_tls(&self) -> bool {
+        self.sessions.is_secure()
+    }
+
     /// Whose token this is.
     pub(super) fn holder(&self, token: &str) -> Option<Holder> {
         let grant = self.tokens.as_ref()?.find(token.as_bytes())?;

@@ -19,6 +19,7 @@
 //! | `holder` | what does a token open over HTTP? |
 //! | `sessions` | which browser has shown one? |
 //! | `service` | from a request to an answer |
+//! | `relay` | how does the leader of a cluster answer for a member that follows? |
 //! | `answer` | what does an answer look like? |
 //! | `health` | is the server alive, and ready for work? |
 //! | `doorway` | can the engine be asked, and if not, why? |
@@ -56,6 +57,7 @@ mod metrics;
 mod openapi;
 mod places;
 mod query;
+mod relay;
 mod route;
 mod routes;
 mod service;
@@ -88,6 +90,7 @@ pub use self::flags::HttpArgs;
 use self::guard::Access;
 pub use self::places::CONNECTIONS_MAX;
 use self::places::{PROBES_MAX, Places};
+use self::relay::{PASSED_ON_MAX, Relay};
 use self::snapshot::Snapshots;
 use bsd::SetupError;
 use bsd::clock::Clock;
@@ -102,7 +105,8 @@ pub const HTTP_PORT_DEFAULT: u16 = 11380;
 pub const STUCK_AFTER: Duration = Duration::from_secs(10);
 
 /// Files that HTTP may have open, connections included.
-pub const DESCRIPTORS: usize = CONNECTIONS_MAX + PROBES_MAX + 8 + api::history::DESCRIPTORS;
+pub const DESCRIPTORS: usize =
+    CONNECTIONS_MAX + PROBES_MAX + PASSED_ON_MAX + 8 + api::history::DESCRIPTORS;
 /// Tubes with metrics of their own, unless `--http-tubes-max` says otherwise.
 pub const TUBES_MAX_DEFAULT: usize = 1000;
 /// Scrapes that are answered at a time.
@@ -283,6 +287,7 @@ struct State {
     /// Totals of some minutes ago.
     past: Past,
     console: Console,
+    relay: Relay,
 }
 
 /// Role of a member of a cluster, for callers that need not know more of clusters.
@@ -290,6 +295,8 @@ struct State {
 struct Membership {
     /// One word, as metrics and the API have it.
     role: &'static str,
+    /// Its id.
+    id: String,
     /// It is, or was last known to be, one of a cluster: it is not waiting, and was not removed.
     is_member: bool,
     /// Members that vote: each acknowledged job is synced on more than half of them.
@@ -353,6 +360,7 @@ impl State {
             checks: Checks::default(),
             past: Past::default(),
             console: Console::new()?,
+            relay: Relay::default(),
         })
     }
 

@@ -153,6 +153,12 @@ pub(super) enum Page {
 }
 
 impl Page {
+    /// Of a cluster the leader answers it. The others belong to the member that was asked.
+    pub(super) fn is_of_cluster(self) -> bool {
+        use Page::{Asset, Cluster, Enter, Leave, Login};
+        !matches!(self, Asset(_) | Cluster | Enter | Leave | Login)
+    }
+
     /// It is sent by a form that changes jobs, or begins what does.
     pub(super) fn changes_jobs(self) -> bool {
         use Page::{Change, ChangeSchedule, CloseClient, Pause, Put, RemovePolicy, Run};

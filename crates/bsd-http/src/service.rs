@@ -17,10 +17,13 @@ use super::api::{
 };
 use super::body::{self, Limit};
 use super::caller::Caller;
+use super::cluster::Lead;
+use super::console::View;
 use super::guard::Asker;
 use super::places::{CONNECTIONS_MAX, REQUEST_TIME, Watch};
 use super::query::{Query, decode};
-use super::route::{Action, Role, Route, Shape};
+use super::relay::{self, Complete, Passed};
+use super::route::{Action, Page, Role, Route, Shape};
 use super::routes::{Found, find};
 use super::{Membership, State, cluster, console, health, metrics, openapi};
 use bsd::clock::utc;
@@ -154,10 +157,14 @@ async fn act(
     watch: &Arc<Watch>,
 ) -> Result<Answer, Problem> {
     let (head, body) = request.into_parts();
+    let (query, is_own_view) = match route.shape {
+        Shape::Page if !route.is_form() => relay::own_view(head.uri.query()),
+        _ => (head.uri.query().map(ToOwned::to_owned), false),
+    };
     let query = match route.shape {
         // Addresses of pages are made by forms.
-        Shape::Page => Query::of_form(head.uri.query(), route.parameters)?,
-        _ => Query::parse(head.uri.query(), route.parameters)?,
+        Shape::Page => Query::of_form(query.as_deref(), route.parameters)?,
+        _ => Query::parse(query.as_deref(), route.parameters)?,
     };
     let path = head.uri.path();
     let captured = decode(route.captured(path).unwrap_or_default())?;
@@ -171,6 +178,30 @@ async fn act(
         form = body::read(&head.headers, body, Limit::of(route), &held).await?;
     }
     watch.work();
+    let mut view = match is_own_view {
+        true => View::Own,
+        false => View::Any,
+    };
+    if let Action::Console(page) = route.action
+        && page.is_of_cluster()
+        && !is_own_view
+        && !(route.is_form() && console::is_own_form(state, page, &form))
+    {
+        let complete = Complete {
+            head: &head,
+            body: &form,
+            asker,
+        };
+        match relay::pass_on(state, &complete).await? {
+            Passed::Answered(answer) => return Ok(answer),
+            Passed::Here(why) => view = why.map_or(View::Any, View::Instead),
+        }
+        if page == Page::Events && cluster::lead(&state.handles) != Lead::Here {
+            return Err(Problem::unavailable(
+                "the page came from the leader, which does not answer now",
+            ));
+        }
+    }
     let (doorway, handles) = (&state.doorway, &state.handles);
     if route.action.is_of_leader() {
         cluster::check_leads(handles)?;
@@ -242,8 +273,18 @@ async fn act(
                 query,
                 headers: head.headers,
                 body: form,
+                view,
             };
-            console::answer(page, asked, state).await
+            let why = asked.view.why().map(ToOwned::to_owned);
+            let answered = console::answer(page, asked, state).await;
+            answered.map_err(|problem| match why {
+                // Not all that the leader shows is in a copy.
+                Some(why) if problem.status == StatusCode::SERVICE_UNAVAILABLE => Problem {
+                    detail: format!("{}; {why}", problem.detail),
+                    ..problem
+                },
+                _ => problem,
+            })
         }
     }
 }

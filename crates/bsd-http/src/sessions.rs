@@ -22,7 +22,20 @@ pub(super) const SESSION_TIME: Duration = Duration::from_secs(12 * 3600);
 struct Session {
     word: String,
     holder: Holder,
+    /// A member that follows shows it to its leader.
+    token: Secret,
     begun: Instant,
+}
+
+/// A text whose bytes are gone with it.
+struct Secret(Vec<u8>);
+
+impl Drop for Secret {
+    fn drop(&mut self) {
+        self.0.fill(0);
+        // Who fills what no one reads again may leave it out.
+        std::hint::black_box(&self.0);
+    }
 }
 
 /// Those that are open.
@@ -56,14 +69,15 @@ impl Sessions {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Open one: the value of the field `Set-Cookie`.
-    pub(super) fn begin(&self, holder: Holder) -> std::io::Result<String> {
+    /// Open one for who has shown this token: the value of the field `Set-Cookie`.
+    pub(super) fn begin(&self, holder: Holder, token: &str) -> std::io::Result<String> {
         let word = random_word()?;
         let cookie = self.cookie(&word, SESSION_TIME);
         let mut open = self.open();
         open.push_back(Session {
             word,
             holder,
+            token: Secret(token.as_bytes().to_vec()),
             begun: Instant::now(),
         });
         if open.len() > SESSIONS_MAX {
@@ -91,13 +105,28 @@ impl Sessions {
 
     /// The owner of the session of a request.
     pub(super) fn find(&self, headers: &HeaderMap) -> Option<Holder> {
+        self.look(headers, |session| session.holder)
+    }
+
+    /// The token with which the session of a request was begun.
+    pub(super) fn token(&self, headers: &HeaderMap) -> Option<String> {
+        let token = self.look(headers, |session| session.token.0.clone())?;
+        String::from_utf8(token).ok()
+    }
+
+    /// Cookies are sent over TLS alone.
+    pub(super) fn is_secure(&self) -> bool {
+        self.is_secure
+    }
+
+    fn look<T>(&self, headers: &HeaderMap, look: impl FnOnce(&Session) -> T) -> Option<T> {
         let word = self.word(headers)?;
         let mut open = self.open();
         open.retain(|session| session.begun.elapsed() < SESSION_TIME);
         let found = open
             .iter()
             .find(|it| is_same(it.word.as_bytes(), word.as_bytes()));
-        found.map(|session| session.holder)
+        found.map(look)
     }
 
     fn cookie(&self, word: &str, time: Duration) -> String {
@@ -134,10 +163,11 @@ mod tests {
     #[test]
     fn a_session_is_found_by_its_cookie_until_it_is_ended() {
         let sessions = Sessions::new(80, false);
-        let cookie = sessions.begin(HOLDER).unwrap();
+        let cookie = sessions.begin(HOLDER, "one").unwrap();
         assert!(cookie.contains("SameSite=Strict; HttpOnly"), "{cookie}");
         let headers = sent(&cookie);
         assert_eq!(sessions.find(&headers), Some(HOLDER));
+        assert_eq!(sessions.token(&headers).as_deref(), Some("one"));
         assert_eq!(sessions.find(&HeaderMap::new()), None);
         for wrong in ["bsd-80=;", "bsd-80=0;", "bsd-8=x;"] {
             assert_eq!(sessions.find(&sent(wrong)), None, "{wrong}");
@@ -149,13 +179,14 @@ mod tests {
         );
         assert!(sessions.end(&headers).contains("Max-Age=0"));
         assert_eq!(sessions.find(&headers), None);
+        assert_eq!(sessions.token(&headers), None);
     }
 
     #[test]
     fn past_the_bound_the_oldest_session_ends() {
         let sessions = Sessions::new(80, false);
         let cookies: Vec<_> = (0..=SESSIONS_MAX)
-            .map(|_| sent(&sessions.begin(HOLDER).unwrap()))
+            .map(|_| sent(&sessions.begin(HOLDER, "one").unwrap()))
             .collect();
         assert_eq!(sessions.find(&cookies[0]), None);
         let others = cookies[1..].iter();
@@ -166,15 +197,15 @@ mod tests {
     fn g34_anyone_who_begins_many_sessions_ends_their_own() {
         let sessions = Sessions::new(80, false);
         let other = Holder { line: 4, ..HOLDER };
-        let admins = sent(&sessions.begin(other).unwrap());
+        let admins = sent(&sessions.begin(other, "two").unwrap());
         let many: Vec<_> = (0..2 * SESSIONS_MAX)
-            .map(|_| sent(&sessions.begin(HOLDER).unwrap()))
+            .map(|_| sent(&sessions.begin(HOLDER, "one").unwrap()))
             .collect();
         assert_eq!(sessions.find(&admins), Some(other));
         assert_eq!(sessions.open().len(), SESSIONS_MAX);
         let kept = many.iter().filter(|it| sessions.find(it).is_some());
         assert_eq!(kept.count(), SESSIONS_MAX - 1);
-        let last = sent(&sessions.begin(other).unwrap());
+        let last = sent(&sessions.begin(other, "two").unwrap());
         assert_eq!(
             [&admins, &last].map(|it| sessions.find(it)),
             [Some(other); 2]
@@ -185,7 +216,7 @@ mod tests {
     fn over_tls_the_cookie_is_sent_over_tls_alone() {
         let sessions = Sessions::new(80, true);
         let cookies = [
-            sessions.begin(HOLDER).unwrap(),
+            sessions.begin(HOLDER, "one").unwrap(),
             sessions.end(&HeaderMap::new()),
         ];
         assert!(
@@ -197,7 +228,7 @@ mod tests {
     #[test]
     fn a_session_ends_with_its_time() {
         let sessions = Sessions::new(80, false);
-        let headers = sent(&sessions.begin(HOLDER).unwrap());
+        let headers = sent(&sessions.begin(HOLDER, "one").unwrap());
         let long_ago = Instant::now().checked_sub(SESSION_TIME).unwrap();
         sessions.open()[0].begun = long_ago;
         assert_eq!(sessions.find(&headers), None);

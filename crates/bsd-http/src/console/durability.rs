@@ -435,6 +435,7 @@ mod tests {
         assert_eq!((mark, alone.contains("last 500 ms")), ("delayed", true));
         assert_eq!(policy(figures.log.as_ref(), None), "-f 500: within 500 ms");
         let member = |voters| Membership {
+            id: String::new(),
             role: "follower",
             is_member: true,
             voters,

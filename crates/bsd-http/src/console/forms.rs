@@ -98,6 +98,11 @@ fn fields(of: Map<String, Value>) -> Result<Fields, Problem> {
     Fields::parse(Value::Object(of).to_string().as_bytes())
 }
 
+/// The form stands in a page of this process.
+pub(super) fn is_of_here(body: &[u8], word: &str) -> bool {
+    Form::parse(body).is_ok_and(|form| form.check(word).is_ok())
+}
+
 /// Do what a form wants.
 pub(super) async fn answer(
     page: Page,

@@ -4,8 +4,9 @@ use hyper::StatusCode;
 use hyper::header::{HeaderValue, REFERRER_POLICY};
 use maud::{DOCTYPE, Markup, html};
 
-use super::viewer::Viewer;
+use super::viewer::{Standing, Viewer};
 use crate::answer::{Answer, Content, page};
+use crate::relay;
 use crate::route::Role;
 
 /// The type of a page.
@@ -71,7 +72,7 @@ impl Frame {
                     link rel="stylesheet" href="/static/console.css";
                     script src="/static/console.js" defer {}
                 }
-                body data-events=[&self.events] {
+                body data-events=[self.events()] {
                     a class="skip" href="#main" { "To the content" }
                     (self.header())
                     main id="main" tabindex="-1" {
@@ -79,14 +80,7 @@ impl Frame {
                         @if let Some(said) = &self.viewer.said {
                             p class="said" role="status" { (said) }
                         }
-                        @if let Some((sentence, leader)) = &self.viewer.standing {
-                            p { small {
-                                span id=(STANDING) { (sentence) }
-                                @if let Some(leader) = leader {
-                                    " " a href=(format!("{leader}/")) { "The leader's console" }
-                                }
-                            } }
-                        }
+                        @if let Some(standing) = &self.viewer.standing { (origin(standing)) }
                         (self.content)
                     }
                     footer {
@@ -99,6 +93,17 @@ impl Frame {
                 }
             }
         }
+    }
+
+    /// Of a page that a member that follows has made by itself the changes are its own too.
+    fn events(&self) -> Option<String> {
+        let standing = self.viewer.standing.as_ref();
+        let is_own = standing.is_some_and(|standing| standing.is_own);
+        let events = self.events.clone();
+        events.map(|events| match is_own {
+            true => relay::with_own_view(&events),
+            false => events,
+        })
     }
 
     /// Pages of the navigation.
@@ -131,7 +136,7 @@ impl Frame {
                     @if self.events.is_some() { "as of now" }
                 }
                 @if self.viewer.role == Role::Read { span class="mark" { "read only" } }
-                @if let Some(word) = self.viewer.form_word.as_ref().filter(|_| self.viewer.has_session) {
+                @if let Some(word) = &self.viewer.leave_word {
                     form method="post" action="/logout" {
                         input type="hidden" name="form" value=(word);
                         button { "Leave" }
@@ -139,6 +144,23 @@ impl Frame {
                 }
             }
         }
+    }
+}
+
+/// Which member of a cluster a page comes from.
+fn origin(standing: &Standing) -> Markup {
+    let id = standing.is_live.then_some(STANDING);
+    html! {
+        p { small {
+            span id=[id] { (standing.sentence) }
+            @if let Some(why) = &standing.why {
+                " " span class="why" { "This is its own copy: " (why) "." }
+            }
+            @if let Some(leader) = &standing.leader {
+                " " a href=(format!("{leader}/")) { "The leader's console" }
+            }
+            @if let Some((path, name)) = standing.other { " " a href=(path) { (name) } }
+        } }
     }
 }
 

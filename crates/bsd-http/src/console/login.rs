@@ -75,7 +75,7 @@ pub(super) fn enter(
             return Ok(answer);
         }
     };
-    let cookie = state.access.sessions.begin(holder);
+    let cookie = state.access.sessions.begin(holder, token);
     let cookie = cookie.map_err(|error| {
         Problem::unavailable(format!("the system gives no random bytes: {error}"))
     })?;

@@ -221,6 +221,11 @@ impl Console {
         })
     }
 
+    /// The secret that every form sends with it.
+    pub(super) fn form_word(&self) -> &str {
+        &self.form_word
+    }
+
     fn history(&self) -> MutexGuard<'_, History> {
         // What a panic left behind is a number too few.
         self.history.lock().unwrap_or_else(PoisonError::into_inner)
@@ -252,6 +257,35 @@ pub(super) struct Asked {
     pub(super) headers: HeaderMap,
     /// Of what a form sends.
     pub(super) body: Vec<u8>,
+    pub(super) view: View,
+}
+
+/// Which of a cluster's members was to answer.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(super) enum View {
+    /// No matter which.
+    #[default]
+    Any,
+    /// This one, whether it leads or not.
+    Own,
+    /// Another one; this is why it has not.
+    Instead(String),
+}
+
+impl View {
+    /// Why the leader has not answered.
+    pub(super) fn why(&self) -> Option<&str> {
+        match self {
+            View::Instead(why) => Some(why),
+            View::Any | View::Own => None,
+        }
+    }
+}
+
+/// A form that comes from a page of this member itself, and that changes no job: it is about what
+/// this member does.
+pub(super) fn is_own_form(state: &State, page: Page, body: &[u8]) -> bool {
+    !page.changes_jobs() && forms::is_of_here(body, &state.console.form_word)
 }
 
 /// Show a page.

@@ -17,6 +17,7 @@ use super::subject::Subject;
 use super::{PageView, cluster, durability, overview, past, search, tasks, tube, tubes, viewer};
 use crate::State;
 use crate::answer::{Answer, Content, Problem, page};
+use crate::cluster::Lead;
 use crate::query::Query;
 
 /// Open streams at a time.
@@ -71,7 +72,10 @@ async fn tell(
 ) {
     let (begun, mut said) = (Instant::now(), Said::default());
     let mut last = begun;
-    while begun.elapsed() < STREAM_TIME {
+    let leads = || crate::cluster::lead(&state.handles) == Lead::Here;
+    let led = leads();
+    // A browser that asks again hears of the next leader.
+    while begun.elapsed() < STREAM_TIME && (leads() || !led) {
         let news = look(&state, &subject, &mut said).await;
         let is_quiet = last.elapsed() >= SAY_EVERY;
         let event = news.or_else(|| is_quiet.then(|| Bytes::from_static(b": still here\n\n")));

@@ -3,29 +3,47 @@
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
-use super::{Asked, Console};
-use crate::cluster;
+use super::{Asked, Console, View};
 use crate::guard::Asker;
+use crate::relay::{self, OWN_VIEW};
 use crate::route::Role;
-use crate::{Membership, State};
+use crate::{LEADER, Membership, State, cluster};
 use bsd::clock::utc;
 
 /// Things to be told that are kept for those who did something.
 const SAID_MAX: usize = 64;
 
+/// Which member of a cluster has made a page.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Standing {
+    /// In words.
+    pub(super) sentence: String,
+    /// They change while the page is open.
+    pub(super) is_live: bool,
+    /// The leader's console, if that is another one.
+    pub(super) leader: Option<String>,
+    /// Why the leader has not made it.
+    pub(super) why: Option<String>,
+    /// The same page of another member: its address, and what to call it.
+    pub(super) other: Option<(&'static str, &'static str)>,
+    /// This member does not lead, and the page is its own.
+    pub(super) is_own: bool,
+}
+
 /// Who looks.
 #[derive(Debug)]
 pub(super) struct Viewer {
     pub(super) role: Role,
-    /// A session can be ended.
-    pub(super) has_session: bool,
+    /// Word of the form that ends the session of the viewer, if there is one: of the member at which
+    /// it was begun.
+    pub(super) leave_word: Option<String>,
     /// Secret that every form has to send with it; `None` for viewers without the right to change
     /// anything.
     pub(super) form_word: Option<String>,
     /// The server is one of several.
     pub(super) sees_cluster: bool,
-    /// Its role in the cluster, in words, and the leader's console if that is another one.
-    pub(super) standing: Option<(String, Option<String>)>,
+    /// Which member of a cluster says all this.
+    pub(super) standing: Option<Standing>,
     /// Result of the last change.
     pub(super) said: Option<String>,
 }
@@ -35,14 +53,21 @@ impl Viewer {
         let role = asked.asker.role();
         let has_session = matches!(asked.asker, Asker::Token(_))
             && state.access.sessions.find(&asked.headers).is_some();
-        let is_known = role >= Role::Admin || has_session;
+        let standing = standing(state, asked);
+        let leads = standing.as_ref().is_some_and(|standing| !standing.is_own);
+        let passed_on = relay::passed_on_by(&asked.headers).filter(|_| leads);
+        let leave_word = match passed_on {
+            Some((_, word)) => word.map(ToOwned::to_owned),
+            None => has_session.then(|| state.console.form_word.clone()),
+        };
+        let is_known = role >= Role::Admin || leave_word.is_some();
         let said = asked.query.text("said");
         Viewer {
             role,
-            has_session,
+            leave_word,
             form_word: is_known.then(|| state.console.form_word.clone()),
             sees_cluster: cluster::check_there(&state.handles).is_ok(),
-            standing: standing(state),
+            standing,
             said: said.and_then(|word| state.console.told(word)),
         }
     }
@@ -51,7 +76,7 @@ impl Viewer {
     pub(super) fn no_one() -> Viewer {
         Viewer {
             role: Role::Anyone,
-            has_session: false,
+            leave_word: None,
             form_word: None,
             sees_cluster: false,
             standing: None,
@@ -66,17 +91,38 @@ impl Viewer {
     }
 }
 
-/// Role of a member of a cluster, for the top of every page, and the address of the leader's
-/// console.
-fn standing(state: &State) -> Option<(String, Option<String>)> {
+/// For the top of every page of a member of a cluster.
+fn standing(state: &State, asked: &Asked) -> Option<Standing> {
     let membership = cluster::membership(&state.handles)?;
-    let sentence = standing_of(&membership, state.handles.clock.now().wall_ns);
-    Some((sentence, membership.leader_http))
+    let is_own = membership.role != LEADER;
+    let by = relay::passed_on_by(&asked.headers).filter(|_| !is_own);
+    let sentence = match by {
+        Some((by, _)) => format!(
+            "From member {}, which leads its cluster, through member {by}.",
+            membership.id
+        ),
+        None => standing_of(&membership, state.handles.clock.now().wall_ns),
+    };
+    let other = match &asked.view {
+        View::Own | View::Instead(_) if is_own => Some(("?", "The leader's view, here")),
+        _ if by.is_some() => Some((OWN_VIEW, "That member's own view")),
+        _ => None,
+    };
+    let why = asked.view.why().filter(|_| is_own);
+    Some(Standing {
+        sentence,
+        is_live: by.is_none(),
+        leader: membership.leader_http,
+        why: why.map(ToOwned::to_owned),
+        other,
+        is_own,
+    })
 }
 
 /// The sentence, for a page that is open while it changes.
 pub(super) fn standing_now(state: &State) -> Option<String> {
-    standing(state).map(|(sentence, _)| sentence)
+    let membership = cluster::membership(&state.handles)?;
+    Some(standing_of(&membership, state.handles.clock.now().wall_ns))
 }
 
 fn standing_of(membership: &Membership, wall_ns: u64) -> String {
