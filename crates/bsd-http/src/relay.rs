@@ -470,3 +470,7 @@ pub(super) fn passed_on_by(headers: &HeaderMap) -> Option<(&str, Option<&str>)> 
     };
     Some((word(&PASSED_ON, 16)?, word(&LEAVE, 64)))
 }
+
+#[cfg(test)]
+#[path = "relay/tests.rs"]
+mod tests;
