@@ -14,17 +14,17 @@ use crate::http::{Answer, Site, tokens};
 const READER: &str = "Authorization: Bearer reader";
 const MASTER: &str = "Authorization: Bearer master";
 /// A member comes, goes, or leads within this.
-const SOON: Duration = Duration::from_secs(60);
+pub(crate) const SOON: Duration = Duration::from_secs(60);
 
 /// A server that waits to become a member, and where the others reach it.
-struct Node {
-    site: Site,
-    peer: String,
+pub(crate) struct Node {
+    pub(crate) site: Site,
+    pub(crate) peer: String,
     _dir: TempDir,
 }
 
 impl Node {
-    fn start(number: u8, tokens: Option<&NamedTempFile>) -> Node {
+    pub(crate) fn start(number: u8, tokens: Option<&NamedTempFile>) -> Node {
         let dir = TempDir::new().unwrap();
         let peer = peer_address(number).to_string();
         let log = dir.path().join("log");
@@ -41,11 +41,11 @@ impl Node {
         }
     }
 
-    fn three(tokens: Option<&NamedTempFile>) -> [Node; 3] {
+    pub(crate) fn three(tokens: Option<&NamedTempFile>) -> [Node; 3] {
         [0, 1, 2].map(|number| Node::start(number, tokens))
     }
 
-    fn get(&self, path: &str) -> Answer {
+    pub(crate) fn get(&self, path: &str) -> Answer {
         self.site.send(&format!("GET {path}"), &[MASTER], b"")
     }
 
@@ -57,7 +57,7 @@ impl Node {
             .send(&format!("POST {path}"), &fields, body.as_bytes())
     }
 
-    fn steer(&self, word: &str, body: &Value) -> Answer {
+    pub(crate) fn steer(&self, word: &str, body: &Value) -> Answer {
         self.post(&format!("/api/v1/cluster/{word}"), &[MASTER], body)
     }
 
@@ -67,11 +67,11 @@ impl Node {
         answer.json()
     }
 
-    fn id(&self) -> String {
+    pub(crate) fn id(&self) -> String {
         self.report()["member"].as_str().unwrap().to_owned()
     }
 
-    fn standing(&self) -> String {
+    pub(crate) fn standing(&self) -> String {
         self.report()["standing"].as_str().unwrap().to_owned()
     }
 
@@ -106,7 +106,7 @@ impl Node {
 }
 
 /// Until each of them sees this many members, and knows who leads.
-fn wait_for_members(nodes: &[&Node], count: usize) {
+pub(crate) fn wait_for_members(nodes: &[&Node], count: usize) {
     wait_within(SOON, "the members know of each other", || {
         nodes.iter().all(|node| node.sees(count))
     });
@@ -475,11 +475,13 @@ fn g11_g12_a_member_says_what_is_acknowledged_where_and_a_follower_that_it_follo
     for node in &nodes {
         let leads = node.peer == first.peer;
         for path in ["/", "/durability"] {
-            let page = text(node, path);
+            let page = text(node, &format!("{path}?view=member"));
             assert!(page.contains("of 2 of 3 members"), "{page}");
             assert!(!page.contains("500 ms"), "{page}");
         }
-        assert!(text(node, "/durability").contains("on 2 of 3 members, before each reply"));
+        assert!(
+            text(node, "/durability?view=member").contains("on 2 of 3 members, before each reply")
+        );
         let path = "/api/v1/log";
         let log = described.hold(&node.get(path), ("get", path), path, 200);
         assert_eq!(
@@ -518,7 +520,7 @@ fn g11_g12_a_member_says_what_is_acknowledged_where_and_a_follower_that_it_follo
             "/clients",
             "/durability",
         ] {
-            let page = text(node, path);
+            let page = text(node, &format!("{path}?view=member"));
             assert_eq!(page.contains("Follower, as of "), !leads, "{path}: {page}");
             let link = format!("href=\"{console}/\"");
             assert_eq!(page.contains(&link), !leads, "{path}: {page}");

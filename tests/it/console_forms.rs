@@ -299,7 +299,7 @@ fn guarded(file: &tempfile::NamedTempFile) -> Site {
 }
 
 /// The cookie of who shows this token.
-fn enter(site: &Site, token: &str) -> String {
+pub(crate) fn enter(site: &Site, token: &str) -> String {
     let word = word_of(&Page::shown(site, "/login"));
     let form = format!("form={word}&to=%2Ftubes%3Fsort%3Dname&token={token}");
     let done = post(site, "/login", &[], &form);

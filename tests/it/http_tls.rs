@@ -19,14 +19,26 @@ const CONNECTIONS: usize = 64;
 
 /// A server whose HTTP speaks TLS, and where that is.
 fn start(house: &House, launch: Launch) -> (Server, SocketAddr) {
-    let launch = launch
+    seen(encrypted(house, launch).start())
+}
+
+/// The same, which answers no client as itself while others lead.
+pub(crate) fn spawn(house: &House, launch: Launch) -> (Server, SocketAddr) {
+    seen(encrypted(house, launch).spawn())
+}
+
+fn encrypted(house: &House, launch: Launch) -> Launch {
+    launch
         .arg("--http")
         .arg("tls:127.0.0.1:0")
         .arg("--tls-cert")
         .arg(house.path("cert.pem"))
         .arg("--tls-key")
-        .arg(house.path("key.pem"));
-    let server = launch.start();
+        .arg(house.path("key.pem"))
+}
+
+/// Where its HTTP is, as it says.
+fn seen(server: Server) -> (Server, SocketAddr) {
     let said = || {
         let stderr = server.stderr();
         let (_, rest) = stderr.split_once("HTTP on https://")?;
@@ -37,9 +49,9 @@ fn start(house: &House, launch: Launch) -> (Server, SocketAddr) {
     (server, address)
 }
 
-type Stream = StreamOwned<ClientConnection, TcpStream>;
+pub(crate) type Stream = StreamOwned<ClientConnection, TcpStream>;
 
-fn connect(at: SocketAddr, config: Arc<ClientConfig>) -> Stream {
+pub(crate) fn connect(at: SocketAddr, config: Arc<ClientConfig>) -> Stream {
     let socket = TcpStream::connect(at).unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
     let name = ServerName::try_from("localhost").unwrap();
@@ -47,7 +59,7 @@ fn connect(at: SocketAddr, config: Arc<ClientConfig>) -> Stream {
 }
 
 /// A request with this beginning and fields, and what it is answered.
-fn ask(stream: &mut Stream, line: &str, fields: &str, body: &str) -> io::Result<Answer> {
+pub(crate) fn ask(stream: &mut Stream, line: &str, fields: &str, body: &str) -> io::Result<Answer> {
     let size = body.len();
     let head = format!("{line} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{fields}");
     let request = format!("{head}Content-Length: {size}\r\n\r\n{body}");

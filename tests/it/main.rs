@@ -43,6 +43,7 @@ mod client_python;
 mod clients;
 mod cluster;
 mod cluster_admin;
+mod cluster_console;
 mod compatibility;
 mod console;
 mod console_causes;
