@@ -60,6 +60,21 @@ fn a_machine_that_is_lost_is_restored_from_its_archive_and_goes_on_there() {
     fs::remove_dir_all(at("data")).unwrap();
     let said = wal_ok(&["archive", "verify", &url]);
     assert!(said.contains("every object is as it was put"), "{said}");
+    // The number of connections changes nothing but the time.
+    let reports = ["1", "2", "256"].map(|number| {
+        let dir = at(&format!("by-{number}"));
+        let dir = dir.to_str().unwrap();
+        let flags = ["--json", "--connections", number];
+        let said = wal_ok(&[&["archive", "restore", &url, dir][..], &flags].concat());
+        let verified = wal_ok(&[&["archive", "verify", &url][..], &flags].concat());
+        (said.replace(dir, "DIR"), verified)
+    });
+    assert!(reports.iter().all(|it| *it == reports[0]), "{reports:?}");
+    for wrong in ["0", "257", "many"] {
+        let (code, said) = wal(&["archive", "verify", &url, "--connections", wrong]);
+        assert_eq!(code, Some(5), "{said}");
+        assert!(said.contains("a number from 1 to 256"), "{said}");
+    }
     let dir = at("data");
     let said = wal_ok(&["archive", "restore", &url, dir.to_str().unwrap()]);
     assert!(said.contains("100 jobs"), "{said}");

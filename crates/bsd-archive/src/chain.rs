@@ -6,16 +6,17 @@
 
 use std::collections::{BTreeSet, HashSet, VecDeque};
 
+use super::ahead::ReadAhead;
 use super::format::{
     BaseList, Fault, HEAD_SIZE, Head, LOGS, MARKER, Part, begins_dir, chain_dir, number_in,
     numbered, parse_log_name, part_name,
 };
-use super::reader::{Reader, at_once};
+use super::reader::Reader;
 use super::store::{Listed, Store, Trouble, Want};
 use bsd::storage::format::LogId;
 
 /// Largest size of a link, bytes.
-const LINK_SIZE_MAX: u64 = HEAD_SIZE as u64 + super::format::BODY_SIZE_MAX;
+pub(super) const LINK_SIZE_MAX: u64 = HEAD_SIZE as u64 + super::format::BODY_SIZE_MAX;
 
 /// At most 1,000 links are looked at for the last one with bytes, which a writer that starts
 /// compares with its log: writers that began and ended without any leave one each.
@@ -161,18 +162,17 @@ pub(super) enum Item {
     Bad { number: u64, bad: Bad },
 }
 
-/// A link that was read, and is sound in itself.
-type Read = Result<(Head, u32, Vec<u8>), Fault>;
+/// A link that is sound in itself: its head, the CRC of that, and all of it.
+type Sound = (Head, u32, Vec<u8>);
 
 /// Walks a chain in order.
 #[derive(Debug)]
 pub(super) struct Walk<'a> {
-    reader: Reader<'a>,
     dir: String,
     /// Those that have not been read.
     links: VecDeque<(u64, u64)>,
-    /// Those that have been, and come next.
-    read: VecDeque<(u64, Read)>,
+    /// Those that come next.
+    ahead: ReadAhead<'a, u64, Sound>,
     pub(super) tip: Tip,
     /// Bytes of all links.
     pub(super) size: u64,
@@ -192,11 +192,10 @@ impl<'a> Walk<'a> {
             }
         }
         Ok(Walk {
-            reader,
             dir,
             size: links.iter().map(|(_, size)| size).sum(),
             links,
-            read: VecDeque::new(),
+            ahead: ReadAhead::new(reader),
             tip: Tip {
                 log,
                 next: first,
@@ -215,10 +214,8 @@ impl<'a> Walk<'a> {
 
     /// The next link up to `last`.
     pub(super) fn next(&mut self, last: u64) -> Result<Option<Item>, Trouble> {
-        if self.read.is_empty() {
-            self.read_some(last)?;
-        }
-        let front = self.read.front().map(|(number, _)| *number);
+        self.read_ahead(last);
+        let front = self.ahead.next_key().copied();
         // What is missing is told by the one after it, which need not be read for that.
         let after = || self.links.front().map(|(number, _)| *number);
         let Some(number) = front.or_else(|| after().filter(|_| self.tip.next <= last)) else {
@@ -230,7 +227,13 @@ impl<'a> Walk<'a> {
             let number = number - 1;
             return Ok(Some(Item::Bad { number, bad }));
         }
-        let checked = match self.read.pop_front() {
+        let log = self.tip.log;
+        let read = self.ahead.next(|number, link| {
+            let (head, crc, _) = Head::decode(&link)?;
+            head.check_place(log, *number)?;
+            Ok((head, crc, link))
+        })?;
+        let checked = match read {
             None => return Ok(None),
             Some((_, read)) => read.and_then(|(head, crc, link)| {
                 self.tip.check(&head)?;
@@ -251,31 +254,24 @@ impl<'a> Walk<'a> {
         }))
     }
 
-    /// Read the next ones at once, as many as memory is meant for.
-    fn read_some(&mut self, last: u64) -> Result<(), Trouble> {
-        let wanted = self.links.iter().take_while(|(number, _)| *number <= last);
-        let count = at_once(wanted.map(|(_, size)| *size));
-        let (log, links) = (self.tip.log, self.links.drain(..count));
-        let (mut wants, mut numbers) = (Vec::new(), Vec::new());
-        for (number, size) in links {
-            if size > LINK_SIZE_MAX {
-                let what = format!("it has {size} bytes, more than a link can have");
-                self.read.push_back((number, Err(what)));
-                continue;
+    /// Have the next ones read, as many as there is room for.
+    fn read_ahead(&mut self, last: u64) {
+        while let Some((number, size)) = self.links.front().copied()
+            && number <= last
+            && self.ahead.has_room(size.min(LINK_SIZE_MAX))
+        {
+            self.links.pop_front();
+            match size > LINK_SIZE_MAX {
+                true => {
+                    let what = format!("it has {size} bytes, more than a link can have");
+                    self.ahead.push_fault(number, what);
+                }
+                false => {
+                    let want = Want::whole(&numbered(&self.dir, number));
+                    self.ahead.push(number, want, size);
+                }
             }
-            wants.push(Want::whole(&numbered(&self.dir, number)));
-            numbers.push(number);
         }
-        let read = self.reader.read_all(&wants, |index, link| {
-            let (head, crc, _) = Head::decode(&link)?;
-            head.check_place(log, numbers[index])?;
-            Ok((head, crc, link))
-        })?;
-        self.read.extend(numbers.into_iter().zip(read));
-        self.read
-            .make_contiguous()
-            .sort_by_key(|(number, _)| *number);
-        Ok(())
     }
 }
 
@@ -331,28 +327,29 @@ pub(super) fn parts_of(log: LogId, list: &BaseList) -> Vec<NamedPart<'_>> {
 pub(super) type TakePart<'a, E> =
     &'a mut dyn FnMut(&NamedPart<'_>, Result<Vec<u8>, Fault>) -> Result<(), E>;
 
-/// Read parts, as many at once as memory is meant for, and give each to `take`, in their order.
+/// Read parts, several at a time, and give each to `take`, in their order.
 pub(super) fn for_each_part<E: From<Trouble>>(
     reader: &Reader<'_>,
-    mut parts: &[NamedPart<'_>],
+    parts: &[NamedPart<'_>],
     take: TakePart<'_, E>,
 ) -> Result<(), E> {
-    while !parts.is_empty() {
-        let count = at_once(parts.iter().map(|part| part.part.size.into()));
-        let (now, later) = parts.split_at(count);
-        let want = |part: &NamedPart<'_>| Want {
-            name: part.name.clone(),
-            // One byte more than it should have.
-            range: Some(0..u64::from(part.part.size) + 1),
-        };
-        let wants: Vec<Want> = now.iter().map(want).collect();
-        let found = reader.read_all(&wants, |index, bytes| check_part(now[index].part, bytes))?;
-        for (part, found) in now.iter().zip(found) {
-            take(part, found)?;
+    let mut ahead = ReadAhead::new(*reader);
+    let mut parts = parts.iter().peekable();
+    loop {
+        while let Some(part) = parts.next_if(|next| ahead.has_room(next.part.size.into())) {
+            let size = u64::from(part.part.size);
+            let want = Want {
+                name: part.name.clone(),
+                // One byte more than it should have.
+                range: Some(0..size + 1),
+            };
+            ahead.push(part, want, size);
         }
-        parts = later;
+        match ahead.next(|part, bytes| check_part(part.part, bytes))? {
+            None => return Ok(()),
+            Some((part, found)) => take(part, found)?,
+        }
     }
-    Ok(())
 }
 
 fn check_part(part: Part, bytes: Vec<u8>) -> Result<Vec<u8>, Fault> {

@@ -7,13 +7,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::base::Making;
 use super::expire::{Found, Keep, Plan, plan};
+use super::flight::InTurn;
 use super::follow::{Did, FollowError, Follower, Setup};
 use super::format::{BaseList, HEAD_SIZE, bases_dir, chain_dir, numbered, part_name};
 use super::histories::{LOG, MS_NS, World};
 use super::reader::Reader;
 use super::restore::{restore, restore_copy};
 use super::sim::SimStore;
-use super::store::{Listed, Put, Store, Trouble};
+use super::store::{Flight, Listed, Put, Store, Trouble};
 use super::survey::{Depth, survey};
 use super::tests::{archived_with, fenced};
 use super::writer::Done;
@@ -379,6 +380,10 @@ impl Store for Meanwhile {
 
     fn get_range(&self, name: &str, range: Range<u64>) -> Result<Option<Vec<u8>>, Trouble> {
         self.call().get_range(name, range)
+    }
+
+    fn flight(&self, _: usize) -> Box<dyn Flight + '_> {
+        Box::new(InTurn::new(self))
     }
 
     fn list(&self, prefix: &str, after: &str) -> Result<Vec<Listed>, Trouble> {

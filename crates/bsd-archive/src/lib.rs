@@ -14,6 +14,8 @@
 //! | `writer` | what is put next, and what if that fails? |
 //! | `claims` | which claims has the server of this directory made? |
 //! | `base` | how does a whole log get into the store while it is being written? |
+//! | `flight` | how are several reads under way at the same time? |
+//! | `ahead` | how do objects that are read at the same time come in order? |
 //! | `reader` | how is read from a store that may fail for a while? |
 //! | `chain` | which links are there, and which are faulty? |
 //! | `course` | which links follow a base, and where does that end? |
@@ -37,6 +39,7 @@
 //! * The queue never waits for the archive: the bytes held for it are bounded, and bytes that could
 //!   not be held are a gap, which the chain names.
 
+mod ahead;
 mod base;
 pub mod chain;
 mod chain_reader;
@@ -44,6 +47,7 @@ mod claims;
 mod course;
 mod error;
 pub mod expire;
+mod flight;
 pub mod follow;
 pub mod forget;
 pub mod format;
@@ -65,6 +69,8 @@ mod writer;
 #[cfg(test)]
 mod agreement;
 #[cfg(test)]
+mod ahead_tests;
+#[cfg(test)]
 mod expire_tests;
 #[cfg(test)]
 mod histories;
@@ -76,10 +82,10 @@ mod tests;
 pub use self::error::RestoreError;
 pub use self::moment::Until;
 pub use self::object::{check_place, open};
-pub use self::reader::{Reader, Wait, Waiter};
+pub use self::reader::{CONNECTIONS, CONNECTIONS_MAX, Reader, Wait, Waiter};
 pub use self::refill::{Refilled, restore_if_empty};
 #[cfg(any(test, feature = "sim"))]
 pub use self::sim::SimStore;
-pub use self::store::{Listed, Put, Store, Trouble, Want};
+pub use self::store::{Answer, Flight, Listed, Put, Store, Trouble, Want};
 pub use self::thread::{Archive, Report, Reporter};
 pub use self::writer::{Done, Failure, Figures, Sizes, Writer};

@@ -12,28 +12,29 @@ use std::io::{self, ErrorKind};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::Mode;
 use rustix::io::Errno;
 
+use super::flight::Threads;
 use super::format::MARKER;
-use super::store::{Listed, Put, Store, Trouble};
+use super::store::{Flight, Listed, Put, Store, Trouble};
 use bsd::storage::RealFs;
 use bsd::storage::disk::{Fs, OpenMode, ReadFs, read_exact_at, write_all_at};
 
 /// Prefix of the names of unfinished files, which no list shows.
 const UNFINISHED: &str = ".new-";
 
-/// Objects in files.
-#[derive(Debug)]
+/// Objects in files. Clones are of the same store.
+#[derive(Debug, Clone)]
 pub(super) struct LocalStore {
     root: PathBuf,
     url: String,
     /// Content of the marker; `None`: there was none when it was looked for.
-    marker: Mutex<Option<Vec<u8>>>,
+    marker: Arc<Mutex<Option<Vec<u8>>>>,
     /// Files that were begun.
-    begun: AtomicU64,
+    begun: Arc<AtomicU64>,
 }
 
 impl LocalStore {
@@ -43,8 +44,8 @@ impl LocalStore {
         LocalStore {
             root,
             url: url.to_owned(),
-            marker: Mutex::new(marker),
-            begun: AtomicU64::new(0),
+            marker: Arc::new(Mutex::new(marker)),
+            begun: Arc::new(AtomicU64::new(0)),
         }
     }
 
@@ -192,6 +193,11 @@ impl Store for LocalStore {
             }
             Err(error) => Err(self.trouble("get", name, error)),
         }
+    }
+
+    fn flight(&self, connections: usize) -> Box<dyn Flight + '_> {
+        let store = self.clone();
+        Box::new(Threads::new(connections, move |want| store.answer(want)))
     }
 
     fn list(&self, prefix: &str, after: &str) -> Result<Vec<Listed>, Trouble> {

@@ -1,13 +1,13 @@
 //! Real object stores, through the crate `object_store`; directories are in `local`.
 //!
 //! Its calls are asynchronous; each is run to its end here, on a current-thread runtime that belongs
-//! to the store. Credentials and regions come from the environment, as the vendors' own tools read
+//! to the store. Of several threads that wait for calls, one runs it for all. Credentials and regions come from the environment, as the vendors' own tools read
 //! them.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::join_all;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use object_store::aws::{AmazonS3Builder, S3ConditionalPut};
 use object_store::azure::MicrosoftAzureBuilder;
@@ -21,8 +21,9 @@ use tokio::runtime::Runtime;
 
 use bsd::SetupError;
 
+use super::flight::Threads;
 use super::local::LocalStore;
-use super::store::{Listed, Put, Store, Trouble, Want};
+use super::store::{Flight, Listed, Put, Store, Trouble};
 
 /// A request takes at most this long, with its answer.
 const REQUEST_TIME: Duration = Duration::from_secs(60);
@@ -49,7 +50,7 @@ pub fn open(url: &str) -> Result<Box<dyn Store>, SetupError> {
         retry_timeout: RETRY_TIME,
         ..RetryConfig::default()
     };
-    let built: Result<Box<dyn ObjectStore>, Error> = match scheme {
+    let built: Result<Arc<dyn ObjectStore>, Error> = match scheme {
         ObjectStoreScheme::Local => {
             let root = std::path::Path::new("/").join(prefix.as_ref());
             return Ok(Box::new(LocalStore::new(root, url)));
@@ -60,19 +61,19 @@ pub fn open(url: &str) -> Result<Box<dyn Store>, SetupError> {
             .with_client_options(client("AWS_ALLOW_HTTP"))
             .with_conditional_put(S3ConditionalPut::ETagMatch)
             .build()
-            .map(|store| Box::new(store) as Box<dyn ObjectStore>),
+            .map(|store| Arc::new(store) as Arc<dyn ObjectStore>),
         ObjectStoreScheme::GoogleCloudStorage => GoogleCloudStorageBuilder::from_env()
             .with_url(url)
             .with_retry(retry)
             .with_client_options(client("GOOGLE_ALLOW_HTTP"))
             .build()
-            .map(|store| Box::new(store) as Box<dyn ObjectStore>),
+            .map(|store| Arc::new(store) as Arc<dyn ObjectStore>),
         ObjectStoreScheme::MicrosoftAzure => MicrosoftAzureBuilder::from_env()
             .with_url(url)
             .with_retry(retry)
             .with_client_options(client("AZURE_ALLOW_HTTP"))
             .build()
-            .map(|store| Box::new(store) as Box<dyn ObjectStore>),
+            .map(|store| Arc::new(store) as Arc<dyn ObjectStore>),
         _ => return Err(cannot(&"it is of a kind that is not supported")),
     };
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -83,6 +84,7 @@ pub fn open(url: &str) -> Result<Box<dyn Store>, SetupError> {
         prefix,
         url: url.to_owned(),
         runtime: runtime
+            .map(Arc::new)
             .map_err(|why| SetupError::of_socket(format!("cannot reach {url}: {why}"), why))?,
     }))
 }
@@ -118,12 +120,13 @@ fn client(allow_http: &str) -> ClientOptions {
         .with_allow_http(allowed)
 }
 
-#[derive(Debug)]
+/// Clones are of the same store: they share its connections.
+#[derive(Debug, Clone)]
 struct Remote {
-    store: Box<dyn ObjectStore>,
+    store: Arc<dyn ObjectStore>,
     prefix: Path,
     url: String,
-    runtime: Runtime,
+    runtime: Arc<Runtime>,
 }
 
 impl Remote {
@@ -235,12 +238,9 @@ impl Store for Remote {
         self.runtime.block_on(self.read(name, Some(range)))
     }
 
-    fn get_many(&self, wants: &[Want]) -> Vec<Result<Option<Vec<u8>>, Trouble>> {
-        let reads = wants
-            .iter()
-            .map(|want| self.read(&want.name, want.range.clone()));
-        // In the order of the wants.
-        self.runtime.block_on(join_all(reads))
+    fn flight(&self, connections: usize) -> Box<dyn Flight + '_> {
+        let store = self.clone();
+        Box::new(Threads::new(connections, move |want| store.answer(want)))
     }
 
     fn list(&self, prefix: &str, after: &str) -> Result<Vec<Listed>, Trouble> {

@@ -1,4 +1,5 @@
-//! Reading from a store that may fail for a while: many objects at a time, and again.
+//! Reading from a store that may fail for a while: again, with pauses. Several objects at a time are
+//! the matter of `ahead`.
 //!
 //! A restore needs every object of a long list, and one answer in a thousand may be wrong: an
 //! error, half of an object, a flipped bit, "not found" of something that the list names. None of
@@ -8,6 +9,7 @@
 
 use std::time::Duration;
 
+use super::ahead::ReadAhead;
 use super::format::{Fault, HEAD_SIZE, Head, chain_dir, numbered};
 use super::store::{Listed, Store, Trouble, Want};
 use bsd::clock::Clock;
@@ -22,10 +24,11 @@ const PAUSE_MIN: Duration = Duration::from_millis(250);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// An object that is wrong is read this often before it is called damaged.
 pub(super) const READINGS: u32 = 5;
-/// Objects that are read at once at most …
-const AT_ONCE: usize = 64;
-/// … and bytes of them, which a restore holds in memory.
-const BYTES_AT_ONCE: u64 = 64 << 20;
+/// Requests that are under way at the same time, unless [`Reader::with_connections`] says another
+/// number.
+pub const CONNECTIONS: usize = 64;
+/// The largest number of them.
+pub const CONNECTIONS_MAX: usize = 256;
 /// Pauses after which people are told why nothing happens.
 const TOLD_AFTER: u32 = READINGS;
 
@@ -70,6 +73,7 @@ impl<T: Fn(&str) + Send + Sync> Wait for Waiter<T> {
 pub struct Reader<'a> {
     store: &'a dyn Store,
     wait: &'a dyn Wait,
+    connections: usize,
 }
 
 impl std::fmt::Debug for Reader<'_> {
@@ -79,14 +83,15 @@ impl std::fmt::Debug for Reader<'_> {
 }
 
 /// Calls that failed one after another.
-struct Spell {
+#[derive(Debug)]
+pub(super) struct Spell {
     since: Time,
     pauses: u32,
     pause: Duration,
 }
 
 impl Spell {
-    fn begin(wait: &dyn Wait) -> Spell {
+    pub(super) fn begin(wait: &dyn Wait) -> Spell {
         Spell {
             since: wait.now(),
             pauses: 0,
@@ -94,14 +99,14 @@ impl Spell {
         }
     }
 
-    fn rest(&mut self, wait: &dyn Wait, why: &str) {
+    pub(super) fn rest(&mut self, wait: &dyn Wait, why: &str) {
         self.pauses += 1;
         wait.pause(self.pause, self.pauses, why);
         self.pause = (2 * self.pause).min(PAUSE_MAX);
     }
 
     /// Wait before the next try, or give up.
-    fn wait_out(&mut self, wait: &dyn Wait, trouble: Trouble) -> Result<(), Trouble> {
+    pub(super) fn wait_out(&mut self, wait: &dyn Wait, trouble: Trouble) -> Result<(), Trouble> {
         let tried_ns = wait.now().since(self.since);
         if trouble.is_final {
             return Err(trouble);
@@ -123,7 +128,33 @@ impl<'a> Reader<'a> {
     /// Of this store, with this way to wait for it.
     #[must_use]
     pub fn new(store: &'a dyn Store, wait: &'a dyn Wait) -> Reader<'a> {
-        Reader { store, wait }
+        Reader {
+            store,
+            wait,
+            connections: CONNECTIONS,
+        }
+    }
+
+    /// The same with at most so many requests under way at the same time: 1 to [`CONNECTIONS_MAX`].
+    /// Memory does not depend on it: what is read ahead has at most 64 MiB, or is one object.
+    #[must_use]
+    pub fn with_connections(self, connections: usize) -> Reader<'a> {
+        Reader {
+            connections: connections.clamp(1, CONNECTIONS_MAX),
+            ..self
+        }
+    }
+
+    pub(super) fn connections(&self) -> usize {
+        self.connections
+    }
+
+    pub(super) fn store(&self) -> &'a dyn Store {
+        self.store
+    }
+
+    pub(super) fn wait(&self) -> &'a dyn Wait {
+        self.wait
     }
 
     /// Repeat a call until it is answered.
@@ -145,66 +176,17 @@ impl<'a> Reader<'a> {
         self.again(|store| store.list(prefix, after))
     }
 
-    /// Objects that have to be there, each as `check` makes of it. They are read at once: see
-    /// [`at_once`]. An inner error: it is wrong, however often it is read.
-    pub(super) fn read_all<T>(
-        &self,
-        wants: &[Want],
-        check: impl Fn(usize, Vec<u8>) -> Result<T, Fault>,
-    ) -> Result<Vec<Result<T, Fault>>, Trouble> {
-        let mut found: Vec<Option<Result<T, Fault>>> = wants.iter().map(|_| None).collect();
-        let mut readings = vec![0; wants.len()];
-        let mut open: Vec<usize> = (0..wants.len()).collect();
-        let mut spell = Spell::begin(self.wait);
-        while !open.is_empty() {
-            let asked: Vec<Want> = open.iter().map(|index| wants[*index].clone()).collect();
-            let answers = self.store.get_many(&asked);
-            let (mut trouble, mut doubt) = (None, None);
-            let mut left = Vec::new();
-            for (index, answer) in open.into_iter().zip(answers) {
-                let bytes = match answer {
-                    Ok(bytes) => bytes,
-                    Err(failed) => {
-                        trouble = Some(failed);
-                        left.push(index);
-                        continue;
-                    }
-                };
-                let missing = || "it is missing".to_owned();
-                match bytes.ok_or_else(missing).and_then(|it| check(index, it)) {
-                    Ok(sound) => {
-                        found[index] = Some(Ok(sound));
-                        spell = Spell::begin(self.wait);
-                    }
-                    Err(fault) => {
-                        readings[index] += 1;
-                        if readings[index] < READINGS {
-                            doubt = Some(format!("{}: {fault}", wants[index].name));
-                            left.push(index);
-                        } else {
-                            found[index] = Some(Err(fault));
-                        }
-                    }
-                }
-            }
-            open = left;
-            match (trouble, doubt) {
-                (Some(trouble), _) => spell.wait_out(self.wait, trouble)?,
-                (None, Some(doubt)) => spell.rest(self.wait, &doubt),
-                (None, None) => {}
-            }
-        }
-        Ok(found.into_iter().flatten().collect())
-    }
-
-    /// One of them.
+    /// An object that has to be there, as `check` makes of it. An inner error: it is wrong, however
+    /// often it is read.
     pub(super) fn read<T>(
         &self,
         want: Want,
         check: impl Fn(Vec<u8>) -> Result<T, Fault>,
     ) -> Result<Result<T, Fault>, Trouble> {
-        let one = self.read_all(&[want], |_, bytes| check(bytes))?;
-        Ok(one.into_iter().next().unwrap_or_else(|| Err(String::new())))
+        let mut ahead = ReadAhead::new(self.with_connections(1));
+        ahead.push((), want, 0);
+        let read = ahead.next(|(), bytes| check(bytes))?;
+        Ok(read.map_or_else(|| Err(String::new()), |((), read)| read))
     }
 
     /// An object that need not be there.
@@ -228,34 +210,29 @@ impl<'a> Reader<'a> {
         log: LogId,
         numbers: &[u64],
     ) -> Result<Vec<Result<Head, Fault>>, Trouble> {
+        let dir = chain_dir(log);
+        let mut ahead = ReadAhead::new(*self);
+        let mut wanted = numbers.iter().copied();
         let mut heads = Vec::with_capacity(numbers.len());
-        for numbers in numbers.chunks(AT_ONCE) {
-            let dir = chain_dir(log);
-            let want = |number: &u64| Want {
-                name: numbered(&dir, *number),
-                range: Some(0..HEAD_SIZE as u64),
-            };
-            let wants: Vec<Want> = numbers.iter().map(want).collect();
-            heads.extend(self.read_all(&wants, |index, bytes| {
+        loop {
+            while ahead.has_room(HEAD_SIZE as u64)
+                && let Some(number) = wanted.next()
+            {
+                let want = Want {
+                    name: numbered(&dir, number),
+                    range: Some(0..HEAD_SIZE as u64),
+                };
+                ahead.push(number, want, HEAD_SIZE as u64);
+            }
+            let read = ahead.next(|number, bytes| {
                 let (head, ..) = Head::decode_alone(&bytes)?;
-                head.check_place(log, numbers[index])?;
+                head.check_place(log, *number)?;
                 Ok(head)
-            })?);
+            })?;
+            match read {
+                None => return Ok(heads),
+                Some((_, head)) => heads.push(head),
+            }
         }
-        Ok(heads)
     }
-}
-
-/// How many of the first of these objects are read at once. At least one, if there is any.
-pub(super) fn at_once(sizes: impl Iterator<Item = u64>) -> usize {
-    let mut bytes = 0_u64;
-    let mut count = 0;
-    for size in sizes.take(AT_ONCE) {
-        bytes = bytes.saturating_add(size);
-        if count > 0 && bytes > BYTES_AT_ONCE {
-            break;
-        }
-        count += 1;
-    }
-    count
 }

@@ -20,7 +20,7 @@ use super::format::{
 use super::frame_reader::FrameReader;
 use super::moment::{Cut, Until, cut};
 use super::reader::Reader;
-use super::store::Trouble;
+use super::store::{Trouble, Want};
 use bsd::clock::utc;
 use bsd::storage::OpenError;
 use bsd::storage::convert::rebuild::{Rebuild, Rebuilt};
@@ -251,15 +251,24 @@ pub(super) fn base(
     log: LogId,
     number: u64,
 ) -> Result<Option<FoundBase>, Trouble> {
-    let name = numbered(&chain_dir(log), number);
-    let found = reader.find(&name, |bytes| {
+    let links = chain_dir(log);
+    let name = numbered(&links, number);
+    let check = |bytes: Vec<u8>| {
         let (head, _, body) = Head::decode(&bytes)?;
         head.check_place(log, number)?;
         Ok(match head.kind {
             Kind::Base => Some((head, BaseList::decode(body)?)),
             _ => None,
         })
-    })?;
+    };
+    let mut found = reader.find(&name, check)?;
+    if found.is_none() {
+        // One wrong answer does not say that it is not there.
+        let listed = reader.list(&links, &numbered(&links, number - 1))?;
+        if listed.first().is_some_and(|it| it.name == name) {
+            found = Some(reader.read(Want::whole(&name), check)?);
+        }
+    }
     Ok(found.and_then(Result::transpose))
 }
 

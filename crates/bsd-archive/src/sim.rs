@@ -10,6 +10,7 @@
 //! | full | every put fails, until there is room |
 //! | lies | of some of what is read a bit is flipped, the end is missing, or nothing is found, until a moment |
 //! | back at a moment | every call fails, until someone has waited that long |
+//! | slow | a call takes time, by the clock of the store; of reads at the same time any may end first |
 //! | unordered | a list comes back as any store might order it, before the client sorts it |
 //!
 //! One seed gives one run. What it cannot do: lose an object that was put, or show old content; the
@@ -21,7 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::reader::{Reader, Wait};
-use super::store::{Listed, Put, Store, Trouble};
+use super::store::{Answer, Flight, Listed, Put, Store, Trouble, Want};
 use bsd::random::Random;
 use bsd::types::{SECOND_NS, Time};
 
@@ -45,6 +46,8 @@ struct State {
     calls_left: Option<u64>,
     /// The time of those who wait.
     now: Time,
+    /// How long a call takes on average, ns.
+    call_ns: i64,
     /// Until then every call fails.
     away_until: Time,
     /// Until then some answers are wrong.
@@ -66,6 +69,32 @@ impl State {
             true => Err(Trouble::passing("the simulated store is away")),
             false => Ok(()),
         }
+    }
+
+    /// How long the next call takes, ns: half to three halves of the average.
+    fn draw_call_ns(&mut self) -> i64 {
+        let spread = match self.call_ns {
+            0 => 0,
+            average => self.random.below(average as usize + 1) as i64,
+        };
+        self.call_ns / 2 + spread
+    }
+
+    fn read(&mut self, name: &str, range: Range<u64>) -> Answer {
+        self.begin()?;
+        if self.has_fault() {
+            return Err(Trouble::passing("simulated: refused"));
+        }
+        let lie = (self.now < self.lies_until).then(|| self.random.next());
+        let cut = |bytes: &Vec<u8>| {
+            let end = range.end.min(bytes.len() as u64) as usize;
+            bytes[(range.start as usize).min(end)..end].to_vec()
+        };
+        let found = self.objects.get(name).map(cut);
+        Ok(match lie {
+            Some(lie) => found.and_then(|bytes| lied(bytes, lie)),
+            None => found,
+        })
     }
 
     fn has_fault(&mut self) -> bool {
@@ -98,6 +127,7 @@ impl SimStore {
             calls: 0,
             calls_left: None,
             now: Time(0),
+            call_ns: 0,
             away_until: Time(0),
             lies_until: Time(0),
         })))
@@ -105,6 +135,13 @@ impl SimStore {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The same at the end of a call.
+    fn call(&self) -> MutexGuard<'_, State> {
+        let mut state = self.state();
+        state.now.0 += state.draw_call_ns();
+        state
     }
 
     /// Reads from it, and waits in its time.
@@ -148,6 +185,11 @@ impl SimStore {
     pub fn set_lies_for(&self, seconds: i64) {
         let mut state = self.state();
         state.lies_until = Time(state.now.0 + seconds * SECOND_NS);
+    }
+
+    /// From now on a call takes this time on average, for those who wait for it.
+    pub fn set_call_time(&self, time: Duration) {
+        self.state().call_ns = time.as_nanos() as i64;
     }
 
     /// Calls so far.
@@ -209,7 +251,7 @@ fn lied(mut bytes: Vec<u8>, lie: u64) -> Option<Vec<u8>> {
     }
 }
 
-/// Time passes for a store when someone waits for it, and only then.
+/// Time passes for a store when someone waits for it or, if that takes time, calls it; else never.
 impl Wait for SimStore {
     fn now(&self) -> Time {
         self.state().now
@@ -220,13 +262,44 @@ impl Wait for SimStore {
     }
 }
 
+/// Reads that end in an order that the seed says, each when its time has come.
+#[derive(Debug)]
+struct SimFlight {
+    store: SimStore,
+    under_way: Vec<(Time, u64, Want)>,
+}
+
+impl Flight for SimFlight {
+    fn ask(&mut self, tag: u64, want: Want) {
+        let mut state = self.store.state();
+        let due = Time(state.now.0 + state.draw_call_ns());
+        self.under_way.push((due, tag, want));
+    }
+
+    fn answer(&mut self, is_awaited: bool) -> Option<(u64, Answer)> {
+        let mut state = self.store.state();
+        let first = self.under_way.iter().map(|(due, ..)| *due).min()?;
+        if !is_awaited && first > state.now {
+            return None;
+        }
+        state.now = state.now.max(first);
+        let ready = self.under_way.iter().enumerate();
+        let ready = ready.filter(|(_, (due, ..))| *due <= state.now);
+        let ready: Vec<usize> = ready.map(|(index, _)| index).collect();
+        let chosen = ready[state.random.below(ready.len())];
+        let (_, tag, want) = self.under_way.swap_remove(chosen);
+        let answer = state.read(&want.name, want.range.unwrap_or(0..u64::MAX));
+        Some((tag, answer))
+    }
+}
+
 impl Store for SimStore {
     fn place(&self) -> &str {
         "sim://store"
     }
 
     fn tops(&self) -> Result<Vec<String>, Trouble> {
-        let mut state = self.state();
+        let mut state = self.call();
         state.begin()?;
         if state.has_fault() {
             return Err(Trouble::passing("simulated: refused"));
@@ -238,7 +311,7 @@ impl Store for SimStore {
     }
 
     fn put_if_absent(&self, name: &str, bytes: &[u8]) -> Result<Put, Trouble> {
-        let mut state = self.state();
+        let mut state = self.call();
         state.begin()?;
         if state.is_full {
             return Err(Trouble::passing("simulated: there is no room"));
@@ -263,30 +336,23 @@ impl Store for SimStore {
         }
     }
 
-    fn get(&self, name: &str) -> Result<Option<Vec<u8>>, Trouble> {
+    fn get(&self, name: &str) -> Answer {
         self.get_range(name, 0..u64::MAX)
     }
 
-    fn get_range(&self, name: &str, range: Range<u64>) -> Result<Option<Vec<u8>>, Trouble> {
-        let mut state = self.state();
-        state.begin()?;
-        if state.has_fault() {
-            return Err(Trouble::passing("simulated: refused"));
-        }
-        let lie = (state.now < state.lies_until).then(|| state.random.next());
-        let cut = |bytes: &Vec<u8>| {
-            let end = range.end.min(bytes.len() as u64) as usize;
-            bytes[(range.start as usize).min(end)..end].to_vec()
-        };
-        let found = state.objects.get(name).map(cut);
-        Ok(match lie {
-            Some(lie) => found.and_then(|bytes| lied(bytes, lie)),
-            None => found,
+    fn get_range(&self, name: &str, range: Range<u64>) -> Answer {
+        self.call().read(name, range)
+    }
+
+    fn flight(&self, _: usize) -> Box<dyn Flight + '_> {
+        Box::new(SimFlight {
+            store: self.clone(),
+            under_way: Vec::new(),
         })
     }
 
     fn list(&self, prefix: &str, after: &str) -> Result<Vec<Listed>, Trouble> {
-        let mut state = self.state();
+        let mut state = self.call();
         state.begin()?;
         if state.has_fault() {
             return Err(Trouble::passing("simulated: refused"));
@@ -308,7 +374,7 @@ impl Store for SimStore {
     }
 
     fn remove(&self, names: &[String]) -> Result<(), Trouble> {
-        let mut state = self.state();
+        let mut state = self.call();
         state.begin()?;
         let has_fault = state.has_fault();
         for name in names {

@@ -1,6 +1,6 @@
 //! The object store as an archive needs it: a trait of few methods.
 //!
-//! Every call blocks its caller. An object is put as a whole or not at all, and is never changed:
+//! Every call blocks its caller; a [`Flight`] has several reads under way. An object is put as a whole or not at all, and is never changed:
 //! all that guards the archive against a second writer is that [`Store::put_if_absent`] succeeds for
 //! one of those who put the same name.
 
@@ -43,6 +43,21 @@ impl Want {
             range: None,
         }
     }
+}
+
+/// Answer to a read: the bytes, or `None` if the store has no such object.
+pub type Answer = Result<Option<Vec<u8>>, Trouble>;
+
+/// Reads that are under way at the same time. Those without an answer when it is dropped are given
+/// up.
+pub trait Flight: Debug {
+    /// Begin a read, or note it where as many are under way as there may be. Its answer has this
+    /// `tag`.
+    fn ask(&mut self, tag: u64, want: Want);
+
+    /// An answer, whichever comes first. With `is_awaited` it is waited for. `None`: no read is under
+    /// way or, without that, none is answered yet.
+    fn answer(&mut self, is_awaited: bool) -> Option<(u64, Answer)>;
 }
 
 /// Why a call has no result. The put may have happened nevertheless.
@@ -96,15 +111,19 @@ pub trait Store: Debug + Send + Sync {
     /// The store did not answer.
     fn get_range(&self, name: &str, range: Range<u64>) -> Result<Option<Vec<u8>>, Trouble>;
 
-    /// Several objects or parts, at the same time if the store can do that; the answers are in the
-    /// order of `wants`, each as of [`Store::get`] or [`Store::get_range`].
-    fn get_many(&self, wants: &[Want]) -> Vec<Result<Option<Vec<u8>>, Trouble>> {
-        let get = |want: &Want| match &want.range {
+    /// An object or a part of one, each as of [`Store::get`] or [`Store::get_range`].
+    ///
+    /// # Errors
+    /// The store did not answer.
+    fn answer(&self, want: &Want) -> Answer {
+        match &want.range {
             Some(range) => self.get_range(&want.name, range.clone()),
             None => self.get(&want.name),
-        };
-        wants.iter().map(get).collect()
+        }
     }
+
+    /// A way to read several objects at the same time: `connections` at most, which is at least 1.
+    fn flight(&self, connections: usize) -> Box<dyn Flight + '_>;
 
     /// All objects whose name begins with `prefix`, which ends in `/`, and comes after `after`; in
     /// the order of their names.

@@ -18,7 +18,9 @@ use bsd::types::{Position, SegmentId};
 use bsd_archive::format::{log_name, parse_log_name};
 use bsd_archive::restore::{Restored, choose_log, restore};
 use bsd_archive::survey::{Depth, Lost, Span, Survey, survey};
-use bsd_archive::{Reader, RestoreError, Store, Trouble, Until, Waiter};
+use bsd_archive::{
+    CONNECTIONS, CONNECTIONS_MAX, Reader, RestoreError, Store, Trouble, Until, Waiter,
+};
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
@@ -71,9 +73,26 @@ enum ArchiveCommand {
 struct LookArgs {
     /// The archive
     url: String,
+    #[command(flatten)]
+    ahead: Ahead,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
+}
+
+/// How much is read at a time.
+#[derive(Args)]
+struct Ahead {
+    /// Read so many objects at a time, 1 to 256; what is read ahead has at most 64 MiB, whatever the
+    /// number
+    #[arg(long, value_name = "N", default_value_t = CONNECTIONS, value_parser = parse_connections)]
+    connections: usize,
+}
+
+fn parse_connections(text: &str) -> Result<usize, UsageError> {
+    let number = text.parse().ok();
+    let number = number.filter(|number| (1..=CONNECTIONS_MAX).contains(number));
+    number.ok_or_else(|| UsageError::new(format_args!("a number from 1 to {CONNECTIONS_MAX}")))
 }
 
 #[derive(Args)]
@@ -89,6 +108,8 @@ struct RestoreArgs {
     /// The log, if there are archives of several
     #[arg(long, value_name = "ID", value_parser = parse_log)]
     log: Option<LogId>,
+    #[command(flatten)]
+    ahead: Ahead,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -157,7 +178,7 @@ fn waiter() -> Waiter<impl Fn(&str) + Send + Sync> {
 fn look(args: &LookArgs, depth: Depth, out: &mut dyn Write) -> Result<u8, Failure> {
     let store = open(&args.url)?;
     let wait = waiter();
-    let reader = Reader::new(&*store, &wait);
+    let reader = Reader::new(&*store, &wait).with_connections(args.ahead.connections);
     let mut found = Vec::new();
     for log in reader.logs()? {
         let mut meter = Meter::start("reading");
@@ -299,7 +320,7 @@ impl Report for Contents {
 fn make(args: &RestoreArgs, out: &mut dyn Write) -> Result<u8, Failure> {
     let store = open(&args.url)?;
     let wait = waiter();
-    let reader = Reader::new(&*store, &wait);
+    let reader = Reader::new(&*store, &wait).with_connections(args.ahead.connections);
     let log = choose_log(&reader, args.log)?;
     let fs: Arc<dyn Fs> = Arc::new(RealFs);
     let until = args.until.unwrap_or(Until::End);

@@ -1,0 +1,218 @@
+//! Reading objects ahead: several at a time, and given in the order in which they were asked for.
+//!
+//! ```text
+//! push    1 2 3 4 5 6 7        while there is room: a number of objects, and bytes of them
+//! read      2   4 5            as the store answers; 1, 3, 6 are under way, 7 waits for one of them
+//! next    1                    waits until 1 is sound, or wrong each time
+//! ```
+//!
+//! What is read counts against the bytes until it is given, so a slow first object bounds what is
+//! read behind it. After an answer that cannot be used nothing more is asked for until all others
+//! have come; then there is a pause, as `reader` says. An object for which the whole room is too small
+//! is read alone.
+
+use std::collections::VecDeque;
+
+use super::flight::InTurn;
+use super::format::Fault;
+use super::reader::{READINGS, Reader, Spell};
+use super::store::{Answer, Flight, Trouble, Want};
+
+/// Bytes of objects that are under way, or read and not yet given.
+pub(super) const BYTES_AHEAD: u64 = 64 << 20;
+/// Objects of that kind, for each connection: others are read while the first is slow.
+const OBJECTS_AHEAD: usize = 2;
+
+/// Objects that are read, each with its key.
+#[derive(Debug)]
+pub(super) struct ReadAhead<'a, K, T> {
+    reader: Reader<'a>,
+    flight: Box<dyn Flight + 'a>,
+    connections: usize,
+    slots: VecDeque<Slot<K, T>>,
+    /// The tag of the first slot; the others have the next ones.
+    first: u64,
+    under_way: usize,
+    /// Of all slots.
+    bytes: u64,
+    /// Failures since the last sound object.
+    spell: Option<Spell>,
+    /// Why there will be a pause: calls failed, or answers were wrong.
+    trouble: Option<Trouble>,
+    doubt: Option<String>,
+}
+
+/// An object with its key: what was made of it, or its fault.
+pub(super) type Given<K, T> = (K, Result<T, Fault>);
+
+#[derive(Debug)]
+struct Slot<K, T> {
+    key: K,
+    want: Want,
+    size: u64,
+    /// How often it was wrong.
+    readings: u32,
+    state: State<T>,
+}
+
+#[derive(Debug)]
+enum State<T> {
+    Open,
+    UnderWay,
+    Read(Result<T, Fault>),
+}
+
+impl<'a, K, T> ReadAhead<'a, K, T> {
+    /// Nothing yet.
+    pub(super) fn new(reader: Reader<'a>) -> ReadAhead<'a, K, T> {
+        let connections = reader.connections();
+        let flight: Box<dyn Flight + 'a> = match connections {
+            1 => Box::new(InTurn::new(reader.store())),
+            many => reader.store().flight(many),
+        };
+        ReadAhead {
+            reader,
+            flight,
+            connections,
+            slots: VecDeque::new(),
+            first: 0,
+            under_way: 0,
+            bytes: 0,
+            spell: None,
+            trouble: None,
+            doubt: None,
+        }
+    }
+
+    /// True if an object of `size` bytes can be read besides. There is always room for one.
+    pub(super) fn has_room(&self, size: u64) -> bool {
+        self.slots.is_empty()
+            || self.slots.len() < OBJECTS_AHEAD * self.connections
+                && self.bytes.saturating_add(size) <= BYTES_AHEAD
+    }
+
+    /// Read this after the others; it has to be there. Check first that there is room.
+    pub(super) fn push(&mut self, key: K, want: Want, size: u64) {
+        self.put(key, want, size, State::Open);
+    }
+
+    /// Give this fault when its turn comes: it is not read.
+    pub(super) fn push_fault(&mut self, key: K, fault: Fault) {
+        let nothing = Want::whole("");
+        self.put(key, nothing, 0, State::Read(Err(fault)));
+    }
+
+    fn put(&mut self, key: K, want: Want, size: u64, state: State<T>) {
+        self.bytes = self.bytes.saturating_add(size);
+        self.slots.push_back(Slot {
+            key,
+            want,
+            size,
+            readings: 0,
+            state,
+        });
+    }
+
+    /// The key of the next object.
+    pub(super) fn next_key(&self) -> Option<&K> {
+        self.slots.front().map(|slot| &slot.key)
+    }
+
+    /// The next object, as `check` makes of it. An inner error: it is wrong, however often it is read.
+    ///
+    /// # Errors
+    /// The store failed for minutes, or in a way that does not pass.
+    pub(super) fn next(
+        &mut self,
+        check: impl Fn(&K, Vec<u8>) -> Result<T, Fault>,
+    ) -> Result<Option<Given<K, T>>, Trouble> {
+        loop {
+            self.ask();
+            while let Some((tag, answer)) = self.flight.answer(false) {
+                self.take(tag, answer, &check);
+                self.ask();
+            }
+            match self.slots.pop_front() {
+                None => return Ok(None),
+                Some(Slot {
+                    key,
+                    size,
+                    state: State::Read(read),
+                    ..
+                }) => {
+                    self.first += 1;
+                    self.bytes -= size;
+                    return Ok(Some((key, read)));
+                }
+                Some(slot) => self.slots.push_front(slot),
+            }
+            match self.flight.answer(true) {
+                Some((tag, answer)) => self.take(tag, answer, &check),
+                None => self.rest()?,
+            }
+        }
+    }
+
+    /// Ask for those that are not read, but for a pause that is due.
+    fn ask(&mut self) {
+        if self.trouble.is_some() || self.doubt.is_some() {
+            return;
+        }
+        for (tag, slot) in (self.first..).zip(&mut self.slots) {
+            if self.under_way == self.connections {
+                break;
+            }
+            if let State::Open = slot.state {
+                slot.state = State::UnderWay;
+                self.under_way += 1;
+                self.flight.ask(tag, slot.want.clone());
+            }
+        }
+    }
+
+    fn take(&mut self, tag: u64, answer: Answer, check: impl Fn(&K, Vec<u8>) -> Result<T, Fault>) {
+        self.under_way -= 1;
+        // A slot leaves when it is read, and has nothing under way then.
+        let slot = &mut self.slots[(tag - self.first) as usize];
+        let bytes = match answer {
+            Ok(bytes) => bytes,
+            Err(trouble) => {
+                slot.state = State::Open;
+                self.trouble = Some(trouble);
+                return;
+            }
+        };
+        let missing = || "it is missing".to_owned();
+        let checked = bytes.ok_or_else(missing);
+        slot.state = match checked.and_then(|bytes| check(&slot.key, bytes)) {
+            Ok(sound) => {
+                self.spell = None;
+                State::Read(Ok(sound))
+            }
+            Err(fault) => {
+                slot.readings += 1;
+                match slot.readings < READINGS {
+                    true => {
+                        self.doubt = Some(format!("{}: {fault}", slot.want.name));
+                        State::Open
+                    }
+                    false => State::Read(Err(fault)),
+                }
+            }
+        };
+    }
+
+    /// The pause before what could not be used is asked for again.
+    fn rest(&mut self) -> Result<(), Trouble> {
+        let wait = self.reader.wait();
+        let spell = self.spell.get_or_insert_with(|| Spell::begin(wait));
+        match (self.trouble.take(), self.doubt.take()) {
+            (Some(trouble), _) => spell.wait_out(wait, trouble),
+            (None, Some(doubt)) => {
+                spell.rest(wait, &doubt);
+                Ok(())
+            }
+            (None, None) => Ok(()),
+        }
+    }
+}
