@@ -713,3 +713,118 @@ fn what_is_said_of_an_archive_does_not_depend_on_how_much_is_read_at_a_time() {
     println!("{restored} restored, {refused} refused");
     assert!(restored > 0 && refused > 0, "{restored}, {refused}");
 }
+
+#[test]
+fn a_standby_that_has_fallen_behind_reads_many_links_at_a_time() {
+    let mut world = archived_with(1 << 30);
+    let store = world.store.copy();
+    let counter = Arc::new(FailsAfter::new(&store, u64::MAX, 0));
+    let mut follower = Follower::new(Setup {
+        store: counter.clone(),
+        wait: Arc::new(store.clone()),
+        log: None,
+        options: Options {
+            dir: Some("/standby".into()),
+            fs: Arc::new(SimFs::new(5)),
+            ..Options::default()
+        },
+        node: "standby".to_owned(),
+    });
+    let mut follow = |now| while follower.step(now, &mut |_, _| ()).unwrap() != Did::Nothing {};
+    let copy = |world: &World| {
+        for name in world.store.names() {
+            store.set_object(&name, world.store.object(&name));
+        }
+    };
+    follow(world.now);
+    store.set_call_time(Duration::from_millis(20));
+    let mut links = heads(&world.store).len();
+    // Few links at a time: one call for each, and one that finds no other.
+    for _ in 0..20 {
+        world.put(10);
+        world.archive();
+        copy(&world);
+        let calls = store.calls();
+        follow(world.now);
+        let more = heads(&world.store).len() - links;
+        links += more;
+        assert_eq!(store.calls() - calls, more as u64 + 1);
+    }
+    for _ in 0..1000 {
+        world.put(10);
+        world.archive();
+    }
+    copy(&world);
+    let (calls, began) = (store.calls(), store.now());
+    follow(world.now);
+    let more = heads(&world.store).len() - links;
+    assert!(more >= 1000);
+    // A list each time the listed ones are read; few calls are made twice.
+    assert!(store.calls() - calls < more as u64 + 20);
+    let trips = store.now().since(began) / (20 * MS_NS as i64);
+    assert!(trips < 70, "{trips}");
+    assert_eq!(counter.most_objects.load(Ordering::Relaxed), 64);
+    let end = restored(&world.store, Until::End, world.now).unwrap();
+    assert_eq!(follower.at().map(|(at, _)| at), Some(end.end));
+    assert_eq!(
+        (follower.jobs(), follower.figures().restores),
+        (end.jobs, 1)
+    );
+}
+
+#[test]
+fn a_standby_that_has_fallen_behind_stops_where_it_would_have_stopped_link_by_link() {
+    let mut world = archived_with(1 << 30);
+    let before = world.store.copy();
+    for _ in 0..300 {
+        world.put(10);
+        world.archive();
+    }
+    let heads = heads(&world.store);
+    for (nth, is_missing) in [
+        (20, true),
+        (20, false),
+        (83, true),
+        (84, false),
+        (150, true),
+    ] {
+        let bad = &heads[nth];
+        let store = before.copy();
+        let disk = SimFs::new(5);
+        let mut follower = Follower::new(Setup {
+            store: Arc::new(store.clone()),
+            wait: Arc::new(store.clone()),
+            log: None,
+            options: Options {
+                dir: Some("/standby".into()),
+                fs: Arc::new(disk),
+                ..Options::default()
+            },
+            node: "standby".to_owned(),
+        });
+        while follower.step(world.now, &mut |_, _| ()).unwrap() != Did::Nothing {}
+        for name in world.store.names() {
+            store.set_object(&name, world.store.object(&name));
+        }
+        let name = numbered(&chain_dir(LOG), bad.number);
+        let mut link = store.object(&name).unwrap();
+        link[HEAD_SIZE] ^= 1;
+        store.set_object(&name, (!is_missing).then_some(link));
+        let mut said = String::new();
+        for _ in 0..1000 {
+            match follower.step(world.now, &mut |_, _| ()) {
+                Ok(Did::Some) => {}
+                Ok(_) => break,
+                Err(FollowError::Trouble(what)) => said = what,
+                Err(FollowError::Nothing(what)) => {
+                    said = what;
+                    break;
+                }
+                Err(other) => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(follower.at().map(|(at, _)| at), Some(bad.from), "{nth}");
+        assert_eq!(said.is_empty(), is_missing, "{said}");
+        assert!(is_missing || said.contains(&name), "{said}");
+    }
+}

@@ -3,21 +3,32 @@
 //! The links arrive by their numbers, one after another, while a writer puts them. A link that is
 //! not there yet cannot be told from a lost one, so a reader that finds nothing for a while asks
 //! [`ChainReader::is_skipped`].
+//!
+//! A reader that finds one link after another has fallen behind: it lists those that are there, and
+//! reads several of them at a time ([`CatchUp`]). What that brings is only the bytes that a call for
+//! the next link would have brought; what it does not bring is called for.
 
-use super::chain::{Bad, Tip};
+use std::collections::{BTreeMap, VecDeque};
+
+use super::ahead::BYTES_AHEAD;
+use super::chain::{Bad, LINK_SIZE_MAX, Tip};
 use super::claims::{Claim, put_claim};
 use super::format::{
     Fault, Head, Kind, bases_dir, chain_dir, log_name, number_in, numbered, parse_log_name,
 };
 use super::frame_reader::FrameReader;
-use super::reader::READINGS;
-use super::store::{Store, Trouble};
+use super::reader::{CONNECTIONS, READINGS};
+use super::store::{Store, Trouble, Want};
 use bsd::clock::utc;
 use bsd::storage::Life;
 use bsd::storage::format::{LogId, Record};
 use bsd::types::{Position, SegmentId};
 
 const FIRST_LINE: &str = "bsd-standby 1";
+/// After this many links in a row, each found at once, more of them are looked for.
+const BEHIND: u32 = 8;
+/// At most this many links are remembered from one list.
+const LISTED_MAX: usize = 20_000;
 
 /// Follows the chain of one log.
 #[derive(Debug)]
@@ -35,6 +46,7 @@ pub(super) struct ChainReader {
     newcomer: Option<String>,
     /// How often, one time after another, the next link was not as it has to be.
     doubts: u32,
+    catch_up: CatchUp,
 }
 
 /// Result of a step.
@@ -85,12 +97,14 @@ impl ChainReader {
             wall_ns,
             newcomer: None,
             doubts: 0,
+            catch_up: CatchUp::default(),
         }
     }
 
     /// The answer cannot be used and may be wrong, so it is read again some times.
     fn doubt(&mut self, bad: &Bad) -> Result<(), Trouble> {
         self.doubts += 1;
+        self.catch_up = CatchUp::default();
         match self.doubts < READINGS {
             true => Err(Trouble::passing(format!("{bad}; it is read again"))),
             false => Ok(()),
@@ -177,7 +191,7 @@ impl ChainReader {
             return Ok(over);
         }
         let name = self.next_name();
-        let Some(bytes) = store.get(&name)? else {
+        let Some(bytes) = self.catch_up.next(store, &self.tip)? else {
             return Ok(Came::Nothing);
         };
         let over = |what| {
@@ -416,6 +430,96 @@ impl ChainReader {
     }
 }
 
+/// Reads several links at a time for who has fallen behind.
+#[derive(Debug, Default)]
+struct CatchUp {
+    /// Links that were found one after another.
+    in_a_row: u32,
+    /// Links that are there and were not read: their numbers and sizes.
+    listed: VecDeque<(u64, u64)>,
+    /// Links that were.
+    read: VecDeque<(u64, Vec<u8>)>,
+}
+
+impl CatchUp {
+    /// The next link; `None`: the store has none.
+    ///
+    /// # Errors
+    /// The store did not answer.
+    fn next(&mut self, store: &dyn Store, tip: &Tip) -> Result<Option<Vec<u8>>, Trouble> {
+        if let Some(bytes) = self.take(tip.next) {
+            return Ok(Some(bytes));
+        }
+        if self.in_a_row >= BEHIND {
+            self.read_some(store, tip)?;
+            if let Some(bytes) = self.take(tip.next) {
+                return Ok(Some(bytes));
+            }
+        }
+        let found = store.get(&numbered(&chain_dir(tip.log), tip.next))?;
+        self.in_a_row = match found {
+            Some(_) => self.in_a_row + 1,
+            None => 0,
+        };
+        Ok(found)
+    }
+
+    /// This link, if it comes next of those that were read.
+    fn take(&mut self, number: u64) -> Option<Vec<u8>> {
+        match self.read.pop_front() {
+            Some((found, bytes)) if found == number => return Some(bytes),
+            // The chain was left, and entered elsewhere.
+            Some(_) => self.read.clear(),
+            None => {}
+        }
+        None
+    }
+
+    /// Read the links that come next, and keep those before the first that is not there.
+    fn read_some(&mut self, store: &dyn Store, tip: &Tip) -> Result<(), Trouble> {
+        let dir = chain_dir(tip.log);
+        while self.listed.front().is_some_and(|it| it.0 < tip.next) {
+            self.listed.pop_front();
+        }
+        if self.listed.front().is_none_or(|it| it.0 != tip.next) {
+            let listed = store.list(&dir, &numbered(&dir, tip.next - 1))?;
+            let listed = listed
+                .iter()
+                .filter_map(|it| Some((number_in(&dir, &it.name)?, it.size)));
+            self.listed = listed.take(LISTED_MAX).collect();
+        }
+        let count = at_a_time(tip.next, &self.listed);
+        if count < 2 {
+            // It is not behind, or the next one is called for.
+            self.in_a_row = 0;
+            return Ok(());
+        }
+        let mut flight = store.flight(CONNECTIONS);
+        for (number, _) in self.listed.drain(..count) {
+            flight.ask(number, Want::whole(&numbered(&dir, number)));
+        }
+        let mut answers: BTreeMap<_, _> = std::iter::from_fn(|| flight.answer(true)).collect();
+        while let Some(Ok(Some(bytes))) = answers.remove(&(tip.next + self.read.len() as u64)) {
+            self.read
+                .push_back((tip.next + self.read.len() as u64, bytes));
+        }
+        Ok(())
+    }
+}
+
+/// How many of these links, by number and size, are read at a time: as many as memory is meant for,
+/// up to the first that is not listed, or is larger than a link can be.
+fn at_a_time(next: u64, listed: &VecDeque<(u64, u64)>) -> usize {
+    let mut bytes = 0;
+    let links = (next..).zip(listed).take(CONNECTIONS);
+    let links = links.take_while(|(expected, (number, size))| {
+        bytes += size.min(&(LINK_SIZE_MAX + 1));
+        let is_first = *expected == next;
+        expected == number && *size <= LINK_SIZE_MAX && (is_first || bytes <= BYTES_AHEAD)
+    });
+    links.count()
+}
+
 /// Writer of a claim, and its time.
 fn who(head: &Head, body: &[u8]) -> String {
     let node = String::from_utf8_lossy(body).escape_debug().to_string();
@@ -472,6 +576,7 @@ fn parse(marker: &[u8]) -> Option<(ChainReader, Option<Position>)> {
         wall_ns,
         newcomer: None,
         doubts: 0,
+        catch_up: CatchUp::default(),
     };
     Some((chain_reader, own))
 }
