@@ -512,7 +512,7 @@ fn backups_and_verifications_are_told_of_and_shown() {
     let tell = |told: Value| described.send(&site, ("post", path), path, &told, 200);
     assert_eq!(
         site.get("/api/v1/log").json()["checks"],
-        json!({"backup": null, "verify": null})
+        json!({"backup": null, "rehearsal": null, "verify": null})
     );
     let checks = tell(json!({"check": "backup", "note": "/srv/<b>"}));
     assert_eq!(checks["verify"], Value::Null);

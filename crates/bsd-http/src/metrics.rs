@@ -629,7 +629,7 @@ fn of_checks(page: &mut Page, checks: &Checks) {
     let families: [(&str, &str, Value); 2] = [
         (
             "bsd_check_timestamp_seconds",
-            "When the server was last told of a backup, or of a verification, since 1970.",
+            "When the server was last told of a backup, a verification or a rehearsal, since 1970.",
             |check| check.wall_ns / 1_000_000_000,
         ),
         (
@@ -648,8 +648,8 @@ fn of_checks(page: &mut Page, checks: &Checks) {
         }
     }
     let name = "bsd_check_last_success_timestamp_seconds";
-    let help = "When the server was last told of a backup, or of a verification, that succeeded, \
-                since 1970; 0: it was not since its start.";
+    let help = "When the server was last told of a backup, a verification or a rehearsal that \
+                succeeded, since 1970; 0: it was not since its start.";
     page.family(name, Kind::Gauge, help);
     for (kind, wall_ns) in KINDS.iter().zip(successes) {
         page.sample(name, &[("check", kind)], wall_ns / 1_000_000_000);

@@ -244,6 +244,7 @@ fn schemas() -> Value {
         "Checks": object(&[
             ("backup", or_null(reference("Check"))),
             ("verify", or_null(reference("Check"))),
+            ("rehearsal", or_null(reference("Check"))),
         ]),
         "Drain": object(&[("draining", flag())]),
         "Standby": standby(),

@@ -1,4 +1,5 @@
-//! `bsd-ctl note`: tell the server that its log was backed up or verified.
+//! `bsd-ctl note`: tell the server that its log was backed up or verified, or that a restore of its
+//! archive was rehearsed.
 
 use clap::{Args, ValueEnum};
 use serde_json::json;
@@ -8,14 +9,15 @@ use crate::{Context, EXIT_OK, Failure};
 
 const AFTER_HELP: &str = concat!(
     "\
-Over the server's API, which beanstalkd does not have. A backup and a verification are made beside the
-server, which does not see them; told of them, it shows the last of each on the page /durability, in
-/metrics and in GET /api/v1/log, until it ends. For scripts: call it after `bsd-wal backup` and
-`bsd-wal verify`.
+Over the server's API, which beanstalkd does not have. A backup, a verification and a rehearsal are made
+beside the server, which does not see them; told of them, it shows the last of each on the page
+/durability, in /metrics and in GET /api/v1/log, until it ends. For scripts: call it after
+`bsd-wal backup`, `bsd-wal verify` and `bsd-wal archive rehearse`.
 
 Examples:
   bsd-ctl note backup /var/backups/bsd/latest
   bsd-ctl note verify --failed 'exit code 1'
+  bsd-ctl note rehearsal s3://bucket/queue
 
 ",
     exit_codes!()
@@ -40,6 +42,7 @@ pub(crate) struct NoteArgs {
 enum Check {
     Backup,
     Verify,
+    Rehearsal,
 }
 
 impl Check {
@@ -47,6 +50,7 @@ impl Check {
         match self {
             Check::Backup => "backup",
             Check::Verify => "verify",
+            Check::Rehearsal => "rehearsal",
         }
     }
 }

@@ -1,6 +1,7 @@
-//! `/api/v1/log/checks`: when the log was last backed up and verified, as those who did it say.
+//! `/api/v1/log/checks`: when the log was last backed up and verified, and when a restore of its archive
+//! was last rehearsed, as those who did it say.
 //!
-//! The server cannot know by itself: scripts do both beside it, perhaps on another machine. The
+//! The server cannot know by itself: scripts do that beside it, perhaps on another machine. The
 //! last report of each is kept until the server ends.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,7 +16,7 @@ use crate::answer::{Answer, Problem, Said, json};
 use bsd::clock::utc;
 
 /// Kinds of checks of a log that scripts report.
-pub(crate) const KINDS: [&str; 2] = ["backup", "verify"];
+pub(crate) const KINDS: [&str; 3] = ["backup", "verify", "rehearsal"];
 /// Bytes that may be said of it.
 const NOTE_SIZE_MAX: usize = 200;
 
@@ -107,8 +108,8 @@ pub(super) fn value(checks: &Checks) -> Value {
             })
         })
     };
-    let [backup, verify] = checks.all().map(of);
-    json!({"backup": backup, "verify": verify})
+    let [backup, verify, rehearsal] = checks.all().map(of);
+    json!({"backup": backup, "verify": verify, "rehearsal": rehearsal})
 }
 
 #[cfg(test)]
@@ -120,7 +121,7 @@ mod tests {
         let checks = Checks::default();
         assert_eq!(
             checks.successes(),
-            [0, 0],
+            [0, 0, 0],
             "it is there before anything was told"
         );
         let check = |wall_ns, has_failed| Check {
@@ -131,9 +132,11 @@ mod tests {
         checks.note(0, check(5, false));
         checks.note(0, check(7, true));
         checks.note(1, check(8, true));
-        assert_eq!(checks.successes(), [5, 0]);
-        assert_eq!(checks.all().map(|it| it.unwrap().wall_ns), [7, 8]);
+        assert_eq!(checks.successes(), [5, 0, 0]);
+        let told = checks.all().map(|it| it.map(|check| check.wall_ns));
+        assert_eq!(told, [Some(7), Some(8), None]);
         checks.note(0, check(9, false));
-        assert_eq!(checks.successes(), [9, 0]);
+        checks.note(2, check(10, false));
+        assert_eq!(checks.successes(), [9, 0, 10]);
     }
 }

@@ -33,8 +33,9 @@ pub(crate) const WAIT_MAX_SECONDS: u64 = 900;
 pub(crate) const WAIT_MAX_SECONDS_MAX: u64 = 365 * 86_400;
 /// A certificate that ends within this time is to be replaced.
 const CERTIFICATE_SECONDS: i64 = 14 * 86_400;
-/// A check that succeeded longer ago is old.
-const CHECK_OLD_NS: u64 = 2 * 86_400 * SECOND_NS as u64;
+/// A check of each of [`KINDS`] that succeeded longer ago is old, ns.
+const CHECK_OLD_NS: [u64; KINDS.len()] = [2 * DAY_NS, 2 * DAY_NS, 31 * DAY_NS];
+const DAY_NS: u64 = 86_400 * SECOND_NS as u64;
 /// An archive or a standby that is further behind is in trouble.
 const LAG_MAX_NS: i64 = 60 * SECOND_NS;
 /// Entries that a member may lack.
@@ -138,7 +139,7 @@ pub(crate) enum Subject {
     Archive,
     /// Whom the certificate is shown to.
     Certificate(&'static str),
-    /// A backup, or a verification.
+    /// A backup, a verification, or a rehearsal.
     Check(&'static str),
     Schedules,
 }
@@ -492,7 +493,7 @@ fn of_standby(seen: &Seen, all: &mut Vec<Finding>) {
     }
 }
 
-/// Certificates, backups and verifications.
+/// Certificates, backups, verifications and rehearsals.
 fn of_checks(seen: &Seen, all: &mut Vec<Finding>) {
     let now_s = i64::try_from(seen.now.wall_ns / SECOND_NS as u64).unwrap_or(i64::MAX);
     for (shown_to, end) in seen.certificates {
@@ -521,7 +522,8 @@ fn of_checks(seen: &Seen, all: &mut Vec<Finding>) {
             what_to_do,
         ));
     }
-    for ((kind, check), succeeded_ns) in KINDS.iter().zip(&seen.checks).zip(seen.succeeded_ns) {
+    let told = seen.checks.iter().zip(seen.succeeded_ns).zip(CHECK_OLD_NS);
+    for (kind, ((check, succeeded_ns), old_ns)) in KINDS.iter().zip(told) {
         if check.as_ref().is_some_and(|check| check.has_failed) {
             all.push(Finding::new(
                 Kind::CheckFailed,
@@ -529,7 +531,7 @@ fn of_checks(seen: &Seen, all: &mut Vec<Finding>) {
                 format!("The last {kind} failed, or found damage."),
                 "`/durability` of the console shows what it said. Run it by hand.",
             ));
-        } else if succeeded_ns > 0 && seen.now.wall_ns.saturating_sub(succeeded_ns) > CHECK_OLD_NS {
+        } else if succeeded_ns > 0 && seen.now.wall_ns.saturating_sub(succeeded_ns) > old_ns {
             let age = Age::between(succeeded_ns, seen.now.wall_ns);
             all.push(Finding::new(
                 Kind::CheckOld,

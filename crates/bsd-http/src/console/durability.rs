@@ -241,7 +241,7 @@ fn state_of(report: &Report) -> String {
 }
 
 /// Last checks of the log, as their scripts reported them.
-fn of_checks([backup, verify]: [Option<Check>; 2], live: &Live) -> Markup {
+fn of_checks([backup, verify, rehearsal]: [Option<Check>; 3], live: &Live) -> Markup {
     let said = |check: Option<Check>| match check {
         None => "not told of one since the start".to_owned(),
         Some(check) => {
@@ -256,6 +256,7 @@ fn of_checks([backup, verify]: [Option<Check>; 2], live: &Live) -> Markup {
             (facts(&[
                 ("Last backup", live.text("last-backup", said(backup))),
                 ("Last verification", live.text("last-verify", said(verify))),
+                ("Last rehearsal", live.text("last-rehearsal", said(rehearsal))),
             ]))
             p { "As " code { "bsd-ctl note" } " tells the server: it does not see them itself." }
         }

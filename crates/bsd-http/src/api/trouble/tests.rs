@@ -205,8 +205,15 @@ fn a_certificate_and_an_old_check_are_told_in_time() {
         let found = findings(&seen);
         assert_eq!(found.findings.first().map(|it| it.kind), kind, "{left}");
     }
-    seen.succeeded_ns[0] = seen.now.wall_ns - CHECK_OLD_NS - 1;
-    assert_eq!(kinds(&findings(&seen)), [(Kind::CheckOld, Some("backup"))]);
+    for (nth, kind) in KINDS.iter().enumerate() {
+        seen.succeeded_ns = seen.succeeded_ns.map(|_| 0);
+        seen.succeeded_ns[nth] = seen.now.wall_ns - CHECK_OLD_NS[nth];
+        assert_eq!(kinds(&findings(&seen)), []);
+        seen.succeeded_ns[nth] -= 1;
+        assert_eq!(kinds(&findings(&seen)), [(Kind::CheckOld, Some(*kind))]);
+    }
+    // A rehearsal is not expected every other day.
+    assert_eq!(CHECK_OLD_NS, [2 * DAY_NS, 2 * DAY_NS, 31 * DAY_NS]);
 }
 
 /// Totals of failures of a tube at one time.

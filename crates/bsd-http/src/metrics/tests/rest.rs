@@ -72,7 +72,8 @@ fn t22_checks_are_those_that_the_server_was_told_of() {
         "bsd_check_failed",
         "bsd_check_last_success_timestamp_seconds",
     );
-    let none = [(&*of(good, "backup"), 0.0), (&*of(good, "verify"), 0.0)];
+    let kinds = ["backup", "verify", "rehearsal"].map(|kind| of(good, kind));
+    let none = [0, 1, 2].map(|nth: usize| (&*kinds[nth], 0.0));
     assert_samples(&page(&state), &none);
     let tell = |state: &State, body: &str| {
         let fields = Fields::parse(body.as_bytes()).unwrap();
@@ -91,11 +92,12 @@ fn t22_checks_are_those_that_the_server_was_told_of() {
     is_now(&of(at, "verify"));
     is_now(&of(good, "backup"));
     assert_eq!(value(&page, &of(good, "verify")), 0.0);
+    assert_eq!(value(&page, &of(good, "rehearsal")), 0.0);
     assert_eq!(value(&page, &of(failed, "backup")), 0.0);
     assert_eq!(value(&page, &of(failed, "verify")), 1.0);
     assert_eq!(
         page.lines().filter(|line| !line.starts_with('#')).count(),
-        6
+        7
     );
 }
 
