@@ -33,6 +33,7 @@ mod api;
 mod api_load;
 mod archive;
 mod archive_refill;
+mod archive_rehearsal;
 mod archive_s3;
 mod archive_seen;
 mod archive_trouble;

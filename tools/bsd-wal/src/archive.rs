@@ -1,9 +1,10 @@
-//! `bsd-wal archive`: the content of an archive, its soundness, a data directory out of it, and its
-//! expiry.
+//! `bsd-wal archive`: the content of an archive, its soundness, a data directory out of it, rehearsals
+//! of that, and its expiry.
 
 mod expire;
 mod forget;
 mod moment;
+mod rehearse;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -41,6 +42,7 @@ Examples:
   bsd-wal archive verify file:///var/backups/bsd
   bsd-wal archive restore file:///var/backups/bsd bsd-data-restored
   bsd-wal archive restore --until 2026-11-22T18:00:00Z file:///var/backups/bsd bsd-data-before
+  bsd-wal archive rehearse file:///var/backups/bsd
   bsd-wal archive expire --keep 30d file:///var/backups/bsd
   bsd-wal dump file:///var/backups/bsd --until 2026-11-22T18:00:00Z --tube mail
 
@@ -63,6 +65,8 @@ enum ArchiveCommand {
     Verify(LookArgs),
     /// Make a data directory: the end of the archive, or an earlier moment
     Restore(RestoreArgs),
+    /// Restore into a directory that is removed again, verify it, and say how long that took
+    Rehearse(rehearse::RehearseArgs),
     /// Remove everything that is older than the time to keep
     Expire(expire::ExpireArgs),
     /// Remove the archive of one log, all of it
@@ -157,6 +161,7 @@ pub(crate) fn run(args: &ArchiveArgs, out: &mut dyn Write) -> Result<u8, Failure
         ArchiveCommand::Ls(args) => look(args, Depth::Lists, out),
         ArchiveCommand::Verify(args) => look(args, Depth::Everything, out),
         ArchiveCommand::Restore(args) => make(args, out),
+        ArchiveCommand::Rehearse(args) => rehearse::run(args, out),
         ArchiveCommand::Expire(args) => expire::run(args, out),
         ArchiveCommand::Forget(args) => forget::run(args, out),
     }
