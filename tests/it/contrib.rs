@@ -22,7 +22,10 @@ use crate::tls::House;
 use crate::wire::{Wire, put_command};
 
 const RULES: &str = "contrib/prometheus/bsd.rules.yml";
-const UNIT_TESTS: &str = "contrib/prometheus/bsd.test.yml";
+const UNIT_TESTS: [&str; 2] = [
+    "contrib/prometheus/bsd.test.yml",
+    "contrib/prometheus/bsd.months.test.yml",
+];
 /// How long a sync takes on a disk that is slow, microseconds, and a call of one that does not answer:
 /// longer than the test.
 const SLOW_US: u64 = 600_000;
@@ -65,8 +68,10 @@ fn promtool(args: &[&str]) {
 #[test]
 fn the_rules_are_valid_and_each_fires_and_does_not_fire_in_its_unit_tests() {
     promtool(&["check", "rules", RULES]);
-    promtool(&["test", "rules", UNIT_TESTS]);
-    let tests = text(UNIT_TESTS);
+    for tests in UNIT_TESTS {
+        promtool(&["test", "rules", tests]);
+    }
+    let tests = UNIT_TESTS.map(text).concat();
     let page = text("docs/admin.md");
     for alert in alerts() {
         let cases = tests.split("- alertname: ").skip(1);
@@ -407,7 +412,11 @@ fn badly_checked(dir: &TempDir) -> Case {
 }
 
 fn tell_of_checks(site: &Site, has_failed: bool) {
-    for (check, failed) in [("backup", false), ("verify", has_failed)] {
+    for (check, failed) in [
+        ("backup", false),
+        ("verify", has_failed),
+        ("rehearsal", false),
+    ] {
         let told = serde_json::json!({"check": check, "failed": failed});
         let answer = site.change("post", "/api/v1/log/checks", &told);
         assert_eq!(answer.status, 200, "{answer:?}");

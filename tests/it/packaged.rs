@@ -129,6 +129,9 @@ fn g39_the_paths_that_the_handbook_names_are_those_of_the_packages() {
         for file in [
             "usr/bin/bsd-generations",
             "usr/lib/systemd/system/bsd-backup.timer",
+            "usr/bin/bsd-rehearsal",
+            "usr/lib/systemd/system/bsd-rehearsal.service",
+            "usr/lib/systemd/system/bsd-rehearsal.timer",
         ] {
             assert!(files.contains(file), "{list}: {file}");
         }
