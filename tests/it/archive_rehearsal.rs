@@ -198,8 +198,8 @@ fn a_server_is_told_of_the_rehearsals_of_the_script() {
     let page = Page::shown(&site, "/durability");
     let said = page.fact("Last rehearsal");
     assert!(said.contains(&place.url), "{said}");
-    // An archive that is not there; a command line without one tells nothing.
-    let output = run(&["file:///not/there"]);
+    // A place without an archive; a command line without a place tells nothing.
+    let output = run(&[&format!("file://{}", scratch.display())]);
     assert_eq!(output.status.code(), Some(2), "{output:?}");
     assert_eq!(told()["failed"], true);
     assert_eq!(told()["note"], "bsd-rehearsal: exit code 2");

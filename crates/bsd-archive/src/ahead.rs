@@ -14,9 +14,10 @@
 use std::collections::VecDeque;
 
 use super::flight::InTurn;
-use super::format::Fault;
+use super::format::{Fault, HEAD_SIZE, Head, chain_dir, numbered};
 use super::reader::{READINGS, Reader, Spell};
 use super::store::{Answer, Flight, Trouble, Want};
+use bsd::storage::format::LogId;
 
 /// Bytes of objects that are under way, or read and not yet given.
 pub(super) const BYTES_AHEAD: u64 = 64 << 20;
@@ -213,6 +214,68 @@ impl<'a, K, T> ReadAhead<'a, K, T> {
                 Ok(())
             }
             (None, None) => Ok(()),
+        }
+    }
+}
+
+impl Reader<'_> {
+    /// An object that has to be there, as `check` makes of it. An inner error: it is wrong, however
+    /// often it is read.
+    pub(super) fn read<T>(
+        &self,
+        want: Want,
+        check: impl Fn(Vec<u8>) -> Result<T, Fault>,
+    ) -> Result<Result<T, Fault>, Trouble> {
+        let mut ahead = ReadAhead::new(self.with_connections(1));
+        ahead.push((), want, 0);
+        let read = ahead.next(|(), bytes| check(bytes))?;
+        Ok(read.map_or_else(|| Err(String::new()), |((), read)| read))
+    }
+
+    /// An object that need not be there.
+    pub(super) fn find<T>(
+        &self,
+        name: &str,
+        check: impl Fn(Vec<u8>) -> Result<T, Fault>,
+    ) -> Result<Option<Result<T, Fault>>, Trouble> {
+        match self.again(|store| store.get(name))? {
+            None => Ok(None),
+            Some(bytes) => match check(bytes) {
+                Ok(sound) => Ok(Some(Ok(sound))),
+                Err(_) => self.read(Want::whole(name), check).map(Some),
+            },
+        }
+    }
+
+    /// The heads of these links, in their order.
+    pub(super) fn heads(
+        &self,
+        log: LogId,
+        numbers: &[u64],
+    ) -> Result<Vec<Result<Head, Fault>>, Trouble> {
+        let dir = chain_dir(log);
+        let mut ahead = ReadAhead::new(*self);
+        let mut wanted = numbers.iter().copied();
+        let mut heads = Vec::with_capacity(numbers.len());
+        loop {
+            while ahead.has_room(HEAD_SIZE as u64)
+                && let Some(number) = wanted.next()
+            {
+                let want = Want {
+                    name: numbered(&dir, number),
+                    range: Some(0..HEAD_SIZE as u64),
+                };
+                ahead.push(number, want, HEAD_SIZE as u64);
+            }
+            let read = ahead.next(|number, bytes| {
+                let (head, ..) = Head::decode_alone(&bytes)?;
+                head.check_place(log, *number)?;
+                Ok(head)
+            })?;
+            match read {
+                None => return Ok(heads),
+                Some((_, head)) => heads.push(head),
+            }
         }
     }
 }

@@ -9,11 +9,8 @@
 
 use std::time::Duration;
 
-use super::ahead::ReadAhead;
-use super::format::{Fault, HEAD_SIZE, Head, chain_dir, numbered};
-use super::store::{Listed, Store, Trouble, Want};
+use super::store::{Listed, Store, Trouble};
 use bsd::clock::Clock;
-use bsd::storage::format::LogId;
 use bsd::types::{SECOND_NS, Time};
 
 /// A store from which nothing comes for this long is given up.
@@ -174,65 +171,5 @@ impl<'a> Reader<'a> {
     /// All objects whose name begins with `prefix`, and comes after `after`.
     pub(super) fn list(&self, prefix: &str, after: &str) -> Result<Vec<Listed>, Trouble> {
         self.again(|store| store.list(prefix, after))
-    }
-
-    /// An object that has to be there, as `check` makes of it. An inner error: it is wrong, however
-    /// often it is read.
-    pub(super) fn read<T>(
-        &self,
-        want: Want,
-        check: impl Fn(Vec<u8>) -> Result<T, Fault>,
-    ) -> Result<Result<T, Fault>, Trouble> {
-        let mut ahead = ReadAhead::new(self.with_connections(1));
-        ahead.push((), want, 0);
-        let read = ahead.next(|(), bytes| check(bytes))?;
-        Ok(read.map_or_else(|| Err(String::new()), |((), read)| read))
-    }
-
-    /// An object that need not be there.
-    pub(super) fn find<T>(
-        &self,
-        name: &str,
-        check: impl Fn(Vec<u8>) -> Result<T, Fault>,
-    ) -> Result<Option<Result<T, Fault>>, Trouble> {
-        match self.again(|store| store.get(name))? {
-            None => Ok(None),
-            Some(bytes) => match check(bytes) {
-                Ok(sound) => Ok(Some(Ok(sound))),
-                Err(_) => self.read(Want::whole(name), check).map(Some),
-            },
-        }
-    }
-
-    /// The heads of these links, in their order.
-    pub(super) fn heads(
-        &self,
-        log: LogId,
-        numbers: &[u64],
-    ) -> Result<Vec<Result<Head, Fault>>, Trouble> {
-        let dir = chain_dir(log);
-        let mut ahead = ReadAhead::new(*self);
-        let mut wanted = numbers.iter().copied();
-        let mut heads = Vec::with_capacity(numbers.len());
-        loop {
-            while ahead.has_room(HEAD_SIZE as u64)
-                && let Some(number) = wanted.next()
-            {
-                let want = Want {
-                    name: numbered(&dir, number),
-                    range: Some(0..HEAD_SIZE as u64),
-                };
-                ahead.push(number, want, HEAD_SIZE as u64);
-            }
-            let read = ahead.next(|number, bytes| {
-                let (head, ..) = Head::decode_alone(&bytes)?;
-                head.check_place(log, *number)?;
-                Ok(head)
-            })?;
-            match read {
-                None => return Ok(heads),
-                Some((_, head)) => heads.push(head),
-            }
-        }
     }
 }
