@@ -126,8 +126,11 @@ fn a_rehearsal_that_is_kept_is_a_data_directory() {
     assert_eq!(code, Some(0), "{said}");
     let kept = PathBuf::from(said["kept"].as_str().unwrap());
     assert!(kept.starts_with(place.scratch()), "{said}");
+    let (_, dump) = wal(&["dump", kept.to_str().unwrap()]);
+    let jobs = dump.lines().filter(|line| line.contains("\"job "));
+    assert_eq!(jobs.count(), 100, "{dump}");
     let server = Launch::bsd().dir(&kept).start();
-    assert_eq!(server.status("current-jobs-ready"), 100);
+    assert!(server.connect().put(b"one more") > 100);
 }
 
 #[test]
