@@ -20,7 +20,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -56,10 +56,11 @@ pub(super) const LEAVE: HeaderName = HeaderName::from_static("bsd-leave");
 /// Requests that are passed on at a time, until their answers have left.
 pub(super) const PASSED_ON_MAX: usize = 32;
 /// Time until the leader is connected, handshakes included.
-const CONNECT_TIME: Duration = Duration::from_secs(1);
-/// Time until the head of the answer is there: of a page, and of a change.
-const LOOK_TIME: Duration = Duration::from_secs(2);
-const CHANGE_TIME: Duration = Duration::from_secs(10);
+const CONNECT_TIME: Duration = Duration::from_secs(3);
+/// Time until the head of the answer is there, as long as that member leads.
+const ANSWER_TIME: Duration = Duration::from_secs(10);
+/// How often it is looked whether it still does.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// A leader that has refused a token is not shown it again for this long.
 const REFUSED_TIME: Duration = Duration::from_secs(60);
 /// Bytes that the head of an answer may have, and of its body that are held.
@@ -195,8 +196,8 @@ impl Relay {
         })?;
         let sent = written(state, leader, request)?;
         let is_look = request.head.method == Method::GET;
-        let time = if is_look { LOOK_TIME } else { CHANGE_TIME };
-        let (response, link) = send(connect(state, leader).await?, sent, time).await?;
+        let leads = || matches!(cluster::lead(&state.handles), Lead::At(it) if it == *leader);
+        let (response, link) = send(connect(state, leader).await?, sent, leads).await?;
         if is_login(&response) {
             self.note_refused(leader, request.asker);
             return Err(Failure::before(OTHER_TOKENS));
@@ -322,16 +323,24 @@ async fn connect(state: &State, leader: &Leader) -> Result<Link, Failure> {
     }
 }
 
-/// Send it once, and wait for the head of the answer.
+/// Send it once, and wait for the head of the answer, no longer than that member leads.
 async fn send(
     mut link: Link,
     request: Request<Full<Bytes>>,
-    time: Duration,
+    leads: impl Fn() -> bool,
 ) -> Result<(Response<Incoming>, Link), Failure> {
-    match timeout(time, link.sender.send_request(request)).await {
-        Ok(Ok(response)) => Ok((response, link)),
-        Ok(Err(error)) => Err(Failure::after(error)),
-        Err(_) => Err(Failure::after(late(time))),
+    let begun = Instant::now();
+    let mut sent = pin!(link.sender.send_request(request));
+    loop {
+        match timeout(LOOK_EVERY, &mut sent).await {
+            Ok(Ok(response)) => return Ok((response, link)),
+            Ok(Err(error)) => return Err(Failure::after(error)),
+            Err(_) if !leads() => return Err(Failure::after("it does not lead any more")),
+            Err(_) if begun.elapsed() >= ANSWER_TIME => {
+                return Err(Failure::after(late(ANSWER_TIME)));
+            }
+            Err(_) => {}
+        }
     }
 }
 

@@ -180,15 +180,23 @@ async fn head_of(stream: &mut (impl AsyncRead + Unpin)) -> String {
 #[test]
 fn a_leader_that_does_not_answer_is_waited_for_as_long_as_is_said() {
     paused(async {
-        for time in [LOOK_TIME, CHANGE_TIME] {
-            let (_theirs, link) = link().await;
-            let begun = Instant::now();
-            let sent = send(link, look(), time).await;
-            let failure = sent.map(drop).unwrap_err();
-            let why = format!("it took more than {} s", time.as_secs());
-            assert_eq!(failure, Failure::after(why));
-            assert_eq!(begun.elapsed(), time);
-        }
+        let (_theirs, link) = link().await;
+        let begun = Instant::now();
+        let failure = send(link, look(), || true).await.map(drop).unwrap_err();
+        assert_eq!(failure, Failure::after("it took more than 10 s"));
+        assert_eq!(begun.elapsed(), ANSWER_TIME);
+    });
+}
+
+#[test]
+fn a_member_that_does_not_lead_any_more_is_not_waited_for() {
+    paused(async {
+        let (_theirs, link) = link().await;
+        let begun = Instant::now();
+        let leads = || begun.elapsed() < Duration::from_secs(1);
+        let failure = send(link, look(), leads).await.map(drop).unwrap_err();
+        assert_eq!(failure, Failure::after("it does not lead any more"));
+        assert_eq!(begun.elapsed(), Duration::from_secs(1));
     });
 }
 
@@ -203,7 +211,7 @@ fn an_answer_leaves_part_by_part_and_one_that_breaks_off_has_no_end() {
             theirs.write_all(begin.as_bytes()).await.unwrap();
             theirs
         });
-        let (response, link) = send(link, look(), LOOK_TIME).await.unwrap();
+        let (response, link) = send(link, look(), || true).await.unwrap();
         let places = Relay::default().places;
         let permit = places.clone().try_acquire_owned().unwrap();
         let answer = passed_back(response, (link, permit)).unwrap();
@@ -233,7 +241,7 @@ fn a_head_of_more_than_16_kib_is_no_answer() {
             theirs.write_all(head.as_bytes()).await.unwrap();
             theirs
         });
-        assert!(send(link, look(), LOOK_TIME).await.is_err());
+        assert!(send(link, look(), || true).await.is_err());
     });
 }
 
