@@ -33,7 +33,8 @@ impl Node {
             launch = launch.arg("--http-tokens").arg(file.path());
         }
         // It answers no client as itself while others lead.
-        let site = Site::of(launch.args(["--http", "127.0.0.1:0"]).spawn());
+        let launch = launch.args(["--http", "127.0.0.1:0"]);
+        let site = Site::of(launch.spawn_until_it_says("HTTP on http://"));
         Node {
             site,
             peer,
