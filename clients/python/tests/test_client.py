@@ -380,6 +380,25 @@ class LiveTest(unittest.TestCase):
 
             asyncio.run(run())
 
+    def test_a_batch_has_no_more_jobs_than_were_asked_for_if_some_are_kept(self) -> None:
+        server = self.server()
+
+        async def run() -> None:
+            async with bsdq.AsyncClient(server.address) as worker:
+                await worker.connect()
+                with server.client() as producer:
+                    for _ in range(5):
+                        producer.put(b"x")
+                first = asyncio.ensure_future(worker.reserve_batch(5, 1))
+                await asyncio.sleep(0)
+                first.cancel()
+                await asyncio.wait([first])
+                await worker.settle()
+                sizes = [len(await worker.reserve_batch(3, 1)) for _ in range(2)]
+                self.assertEqual(sizes, [3, 2])
+
+        asyncio.run(run())
+
     def test_a_put_into_another_tube_leaves_the_used_one_without_put_with(self) -> None:
         server = self.server(args=["--protocol", "beanstalkd"])
 

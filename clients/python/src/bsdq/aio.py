@@ -107,7 +107,8 @@ class _Link(asyncio.Protocol):
     def take(self, request: Request[Any]) -> Any:
         """The result of a reserve from the jobs that are kept, of which there is one at least."""
         if request.word == "reserve-batch":
-            jobs, self.held = self.held, []
+            most = int(request.data.split()[1])
+            jobs, self.held = self.held[:most], self.held[most:]
             return jobs
         return self.held.pop(0)
 
