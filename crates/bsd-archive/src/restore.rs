@@ -264,7 +264,7 @@ pub(super) fn base(
     let mut found = reader.find(&name, check)?;
     if found.is_none() {
         // One wrong answer does not say that it is not there.
-        let listed = reader.list(&links, &numbered(&links, number - 1))?;
+        let listed = reader.list(&links, &numbered(&links, number.saturating_sub(1)))?;
         if listed.first().is_some_and(|it| it.name == name) {
             found = Some(reader.read(Want::whole(&name), check)?);
         }
