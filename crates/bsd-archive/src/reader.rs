@@ -132,7 +132,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The same with at most so many requests under way at the same time: 1 to [`CONNECTIONS_MAX`].
+    /// The same with at most this number of requests under way: 1 to [`CONNECTIONS_MAX`].
     /// Memory does not depend on it: what is read ahead has at most 64 MiB, or is one object.
     #[must_use]
     pub fn with_connections(self, connections: usize) -> Reader<'a> {

@@ -87,8 +87,7 @@ struct LookArgs {
 /// How much is read at a time.
 #[derive(Args)]
 struct Ahead {
-    /// Read so many objects at a time, 1 to 256; what is read ahead has at most 64 MiB, whatever the
-    /// number
+    /// Objects to read at the same time, 1 to 256; at most 64 MiB are read ahead, whatever the number
     #[arg(long, value_name = "N", default_value_t = CONNECTIONS, value_parser = parse_connections)]
     connections: usize,
 }
