@@ -30,8 +30,6 @@ pub(super) struct Client {
 pub(super) struct Wait {
     pub(super) ticket: u64,
     pub(super) terms: Terms,
-    /// How far the search through the jobs that were there at its start has come.
-    pub(super) searched: Searched,
 }
 
 /// What a client waits for.
@@ -75,10 +73,16 @@ impl Client {
         Some(Time(deadline.0.saturating_sub(SAFETY_MARGIN_NS)))
     }
 
+    /// It waits, and not all jobs that were there at the start of the wait have been looked at.
+    pub(super) fn is_searching(&self) -> bool {
+        let wide = self.wide.as_ref().filter(|_| self.wait.is_some());
+        wide.is_some_and(|wide| wide.searched != Searched::All)
+    }
+
     /// The time of the next timed event. A reservation ends *after* its deadline.
     pub(super) fn due(&self) -> Option<Time> {
         match &self.wait {
-            Some(wait) if wait.searched != Searched::All => None,
+            Some(_) if self.is_searching() => None,
             Some(wait) => self
                 .margin_begins()
                 .into_iter()
@@ -96,6 +100,9 @@ impl Client {
 pub(super) struct Wide {
     /// The index on the watch list of each tube.
     pub(super) places: BTreeMap<TubeHandle, u32>,
+    /// While it waits: how far the search through the jobs that were there at the start of the wait
+    /// has come.
+    pub(super) searched: Searched,
 }
 
 /// How far the search for a waiting client has come.

@@ -10,7 +10,7 @@
 //! its job.
 
 use super::Queue;
-use super::client::{Searched, Terms, Wait, WaitEnd};
+use super::client::{Terms, Wait, WaitEnd};
 use super::handle::ClientHandle;
 use super::tube::Tube;
 use crate::types::{ClientId, JobId, Time};
@@ -29,7 +29,6 @@ impl Queue {
         self.clients[handle].wait = Some(Wait {
             ticket,
             terms: terms.into(),
-            searched,
         });
         if self.clients[handle].wide.is_some() {
             self.wait_widely(ticket, id, searched);
@@ -43,10 +42,11 @@ impl Queue {
     /// searched everything.
     pub fn hurry(&mut self, id: ClientId, now: Time) -> bool {
         let handle = self.client_handle(id);
-        let Some(wait) = &mut self.clients[handle].wait else {
+        let client = &mut self.clients[handle];
+        let is_searching = client.is_searching();
+        let Some(wait) = &mut client.wait else {
             return false;
         };
-        let is_searching = wait.searched != Searched::All;
         wait.terms.until = Some(now);
         is_searching
     }
@@ -65,7 +65,12 @@ impl Queue {
     }
 
     /// Ends the client's wait; `false` if it was not waiting.
+    #[inline]
     pub fn stop_waiting(&mut self, id: ClientId) -> bool {
+        self.waiting > 0 && self.stop_wait(id)
+    }
+
+    fn stop_wait(&mut self, id: ClientId) -> bool {
         let handle = self.client_handle(id);
         let Some(wait) = self.clients[handle].wait.take() else {
             return false;

@@ -52,6 +52,10 @@ impl Queue {
     /// [`Queue::wait`], perhaps only until now, and it gets the best available job.
     #[must_use]
     pub fn takes_long(&self, id: ClientId) -> bool {
+        // It is empty as long as no wide client watches a tube with a job.
+        if self.stocked.len() <= self.search_len {
+            return false;
+        }
         let client = &self.clients[self.client_handle(id)];
         let shorter = client.watched.len().min(self.stocked.len());
         client.wide.is_some() && shorter > self.search_len
@@ -102,6 +106,10 @@ impl Queue {
     }
 
     pub(super) fn wait_widely(&mut self, ticket: u64, client: ClientId, searched: Searched) {
+        let handle = self.client_handle(client);
+        if let Some(wide) = &mut self.clients[handle].wide {
+            wide.searched = searched;
+        }
         self.wide_waiters.insert(ticket, client);
         if searched != Searched::All {
             self.searches.push_back(ticket);
@@ -129,14 +137,14 @@ impl Queue {
     fn search_some(&mut self, id: ClientId) -> bool {
         let handle = self.client_handle(id);
         let Client {
-            wait: Some(wait),
+            wait: Some(_),
             wide: Some(wide),
             ..
         } = &self.clients[handle]
         else {
             return false;
         };
-        let mut searched = wait.searched;
+        let mut searched = wide.searched;
         let from = match searched {
             Searched::Nothing => Bound::Unbounded,
             Searched::UpTo(key) => Bound::Excluded((key, Handle::LAST)),
@@ -156,8 +164,8 @@ impl Queue {
                 break;
             }
         }
-        if let Some(wait) = &mut self.clients[handle].wait {
-            wait.searched = searched;
+        if let Some(wide) = &mut self.clients[handle].wide {
+            wide.searched = searched;
         }
         if let Some(tube) = found {
             self.reindex(tube);
@@ -177,7 +185,10 @@ impl Queue {
         let watched = &self.clients[client].watched;
         self.visit(watched.len());
         let places = (0..).zip(watched).map(|(at, tube)| (*tube, at)).collect();
-        self.clients[client].wide = Some(Box::new(Wide { places }));
+        self.clients[client].wide = Some(Box::new(Wide {
+            places,
+            searched: Searched::All,
+        }));
         for at in 0..self.clients[client].watched.len() {
             self.watch_widely(self.clients[client].watched[at]);
         }
@@ -266,7 +277,7 @@ impl Queue {
             self.visit(1);
             let client = self.client(*id);
             let watches = client.watched_at(handle).is_some();
-            let searched = client.wait.as_ref().map(|wait| wait.searched);
+            let searched = client.wide.as_ref().map(|wide| wide.searched);
             if watches && searched >= Some(Searched::UpTo(key)) {
                 waiter = Some((*ticket, *id));
                 break;

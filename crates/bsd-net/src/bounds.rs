@@ -73,22 +73,42 @@ impl Bounds {
     }
 }
 
+/// A time, or none, in the place of one: there is one for each connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Since(Time);
+
+impl Since {
+    pub(super) const NEVER: Since = Since(Time(i64::MIN));
+
+    /// The time; `None`: never.
+    pub(super) fn get(self) -> Option<Time> {
+        self.is_some().then_some(self.0)
+    }
+
+    pub(super) fn is_some(self) -> bool {
+        self != Since::NEVER
+    }
+}
+
+impl Default for Since {
+    fn default() -> Since {
+        Since::NEVER
+    }
+}
+
 /// Clients for which something is held, ordered by when it last moved.
 #[derive(Debug, Default)]
 pub(super) struct StalledClients(BTreeSet<(Time, ClientId)>);
 
 impl StalledClients {
     /// Update the order for one client: `entry` is its current place, `since` the new one.
-    pub(super) fn replace(
-        &mut self,
-        client: ClientId,
-        entry: &mut Option<Time>,
-        since: Option<Time>,
-    ) {
-        if *entry == since {
+    pub(super) fn replace(&mut self, client: ClientId, entry: &mut Since, since: Option<Time>) {
+        let before = entry.get();
+        if before == since {
             return;
         }
-        if let Some(at) = std::mem::replace(entry, since) {
+        *entry = since.map_or(Since::NEVER, Since);
+        if let Some(at) = before {
             self.0.remove(&(at, client));
         }
         if let Some(at) = since {
@@ -143,7 +163,7 @@ mod tests {
     #[test]
     fn what_moves_lies_again() {
         let mut stalled = StalledClients::default();
-        let mut entries = [None, None];
+        let mut entries = [Since::NEVER; 2];
         for (client, at) in [(0, 5), (1, 6), (0, 7)] {
             let entry = &mut entries[client as usize];
             stalled.replace(ClientId(client), entry, Some(Time(at)));

@@ -59,7 +59,7 @@ impl Server {
         if connection.left.is_some() && connection.ending.is_none() {
             return self.continue_handshake(client);
         }
-        let may_run = self.core.outputs.may_run(client) && connection.told_at.is_none();
+        let may_run = self.core.outputs.may_run(client) && !connection.told_at.is_some();
         if !may_run || connection.ending.is_some() {
             return;
         }

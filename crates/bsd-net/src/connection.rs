@@ -7,6 +7,7 @@
 use std::io::{self, Read};
 
 use super::auth::Pass;
+use super::bounds::Since;
 use super::layers::Layers;
 use super::socket::{Entry, Peer, Stream};
 use bsd::protocol::{Decoder, Limits};
@@ -31,7 +32,7 @@ pub(super) struct Connection {
     pub(super) stream: Stream,
     pub(super) peer: Peer,
     pub(super) decoder: Decoder,
-    backlog: Backlog,
+    backlog: Option<Box<Backlog>>,
     /// Why the connection is to be closed after all replies have been sent; nothing more is read or
     /// run.
     pub(super) ending: Option<&'static str>,
@@ -49,10 +50,10 @@ pub(super) struct Connection {
     pub(super) leaving: bool,
     /// The part of [`Connection::held`] that the sum over all connections includes.
     pub(super) counted: usize,
-    /// When that was last updated; `None` while nothing is held.
-    pub(super) held_since: Option<Time>,
+    /// When that was last updated; never while nothing is held.
+    pub(super) held_since: Since,
     /// When it connected, until the client has come in (see `gate`).
-    pub(super) entering: Option<Time>,
+    pub(super) entering: Since,
     /// The layers that it has not come through yet.
     pub(super) left: Layers,
     /// It is counted among those of its address (see `per_address`).
@@ -66,7 +67,7 @@ pub(super) struct Connection {
     /// It has sent a line of HTTP, and is to be closed.
     pub(super) is_http: bool,
     /// When the client is to be told that its token was wrong; until then nothing runs.
-    pub(super) told_at: Option<Time>,
+    pub(super) told_at: Since,
 }
 
 /// The connection of a client, if it is open.
@@ -83,7 +84,7 @@ impl Connection {
             stream,
             peer,
             decoder: Decoder::default(),
-            backlog: Backlog::default(),
+            backlog: None,
             ending: None,
             // The first event reports what arrived before the registration.
             readable: false,
@@ -93,23 +94,23 @@ impl Connection {
             takes_much: false,
             leaving: false,
             counted: 0,
-            held_since: None,
-            entering: None,
+            held_since: Since::NEVER,
+            entering: Since::NEVER,
             left: Layers::NONE,
             is_counted: false,
             served_at: Time(0),
             pass: Pass::Open,
             wrong_token: false,
             is_http: false,
-            told_at: None,
+            told_at: Since::NEVER,
         }
     }
 
     /// True when there may be input to serve.
     pub(super) fn has_input(&self) -> bool {
         self.ending.is_none()
-            && self.told_at.is_none()
-            && (self.readable || self.is_put_off || !self.backlog.is_empty())
+            && !self.told_at.is_some()
+            && (self.readable || self.is_put_off || self.backlog.is_some())
     }
 
     /// Read once: into `buffer`, or directly into a long body that still needs at least as much.
@@ -153,7 +154,7 @@ impl Connection {
     /// runs when it may.
     pub(super) fn comes_next(&mut self, line: &[u8; 7]) -> bool {
         loop {
-            let rest = self.backlog.rest();
+            let rest = self.backlog.as_deref().map_or(&[][..], Backlog::rest);
             let seen = rest.len().min(line.len());
             if rest[..seen] != line[..seen] || seen == line.len() {
                 return seen == line.len() && rest.starts_with(line);
@@ -171,7 +172,8 @@ impl Connection {
             Ok(0) => false,
             Ok(count) => {
                 self.note_read(count, buffer.len());
-                self.backlog.bytes.extend_from_slice(&buffer[..count]);
+                let backlog = self.backlog.get_or_insert_default();
+                backlog.bytes.extend_from_slice(&buffer[..count]);
                 true
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -198,43 +200,44 @@ impl Connection {
 
     /// True if no input waits beside the decoder.
     pub(super) fn backlog_is_empty(&self) -> bool {
-        self.backlog.is_empty()
+        self.backlog.is_none()
     }
 
     /// Take the input that could not run when it arrived; `None` when all of it has run.
-    pub(super) fn take_backlog(&mut self) -> Option<Backlog> {
-        (!self.backlog.is_empty()).then(|| std::mem::take(&mut self.backlog))
+    pub(super) fn take_backlog(&mut self) -> Option<Box<Backlog>> {
+        self.backlog.take()
     }
 
     /// Keep the rest of a backlog of which `taken` more bytes have run.
-    pub(super) fn keep_backlog(&mut self, mut backlog: Backlog, taken: usize) {
+    pub(super) fn keep_backlog(&mut self, mut backlog: Box<Backlog>, taken: usize) {
         backlog.start += taken;
-        if !backlog.is_empty() {
-            self.backlog = backlog;
+        if !backlog.rest().is_empty() {
+            self.backlog = Some(backlog);
         }
     }
 
     /// Keep bytes that may not run yet.
     pub(super) fn keep_input(&mut self, bytes: &[u8]) {
         debug_assert!(
-            self.backlog.is_empty(),
+            self.backlog.is_none(),
             "nothing is read before the backlog has run"
         );
-        self.backlog = Backlog {
+        self.backlog = Some(Box::new(Backlog {
             bytes: bytes.to_vec(),
             start: 0,
-        };
+        }));
     }
 
     /// Discard all input: the connection is to be closed.
     pub(super) fn drop_input(&mut self) {
-        self.backlog = Backlog::default();
+        self.backlog = None;
         self.decoder = Decoder::default();
     }
 
     /// Bytes of heap memory held for the client's input.
     pub(super) fn held(&self) -> usize {
-        self.decoder.held() + self.backlog.bytes.capacity() + self.held_below()
+        let backlog = self.backlog.as_ref().map_or(0, |it| it.bytes.capacity());
+        self.decoder.held() + backlog + self.held_below()
     }
 
     /// Memory below the protocol, which goes only with the connection itself.
@@ -246,7 +249,7 @@ impl Connection {
     }
 }
 
-/// Input that arrived but may not run yet.
+/// Input that arrived but may not run yet; not all of it has run.
 #[derive(Debug, Default)]
 pub(super) struct Backlog {
     bytes: Vec<u8>,
@@ -254,10 +257,6 @@ pub(super) struct Backlog {
 }
 
 impl Backlog {
-    fn is_empty(&self) -> bool {
-        self.start == self.bytes.len()
-    }
-
     /// The bytes that have not run.
     pub(super) fn rest(&self) -> &[u8] {
         &self.bytes[self.start..]

@@ -22,7 +22,7 @@ use sha2::{Digest, Sha256};
 pub use self::grant::{Grant, Scope};
 pub use self::guesses::Guesses;
 pub use self::tokens::Tokens;
-use super::bounds::StalledClients;
+use super::bounds::{Since, StalledClients};
 use crate::secrets;
 use bsd::SetupError;
 use bsd::engine::Engine;
@@ -137,12 +137,12 @@ impl Auth {
 
     /// A client has shown a wrong token: it is told when that is `due`, and nothing of it runs
     /// before. `told_at` is when.
-    pub(super) fn put_off(&mut self, client: ClientId, told_at: &mut Option<Time>, due: Time) {
+    pub(super) fn put_off(&mut self, client: ClientId, told_at: &mut Since, due: Time) {
         self.awaiting.replace(client, told_at, Some(due));
     }
 
     /// It is told, or gone.
-    pub(super) fn forget(&mut self, client: ClientId, told_at: &mut Option<Time>) {
+    pub(super) fn forget(&mut self, client: ClientId, told_at: &mut Since) {
         self.awaiting.replace(client, told_at, None);
     }
 

@@ -644,7 +644,7 @@ impl Forward {
             has_more,
             is_over,
         } = pair.flow(buffer, slice);
-        if pair.is_ending() && pair.due.is_none() {
+        if pair.is_ending() && !pair.due.is_some() {
             self.expect_by(client, pair, now, LINGER_NS);
         }
         if moved {
@@ -664,7 +664,7 @@ impl Forward {
         let held = pair.held();
         self.held = self.held - pair.counted + held;
         pair.counted = held;
-        let since = (held > 0).then(|| pair.held_since.unwrap_or(now));
+        let since = (held > 0).then(|| pair.held_since.get().unwrap_or(now));
         self.stuck.replace(client, &mut pair.held_since, since);
     }
 

@@ -17,6 +17,7 @@ use std::net::SocketAddr;
 
 use mio::event::Event;
 
+use crate::bounds::Since;
 use crate::clients::Accepted;
 use crate::layers::Layers;
 use crate::proxy;
@@ -247,9 +248,9 @@ pub(super) struct Pair {
     pub(super) joined_by: Time,
     /// Its place in the order of deadlines, of those who wait for a link, of those for whom bytes
     /// are kept.
-    pub(super) due: Option<Time>,
-    pub(super) waiting_since: Option<Time>,
-    pub(super) held_since: Option<Time>,
+    pub(super) due: Since,
+    pub(super) waiting_since: Since,
+    pub(super) held_since: Since,
     /// The part of [`Pair::held`] that the sum over all pairs includes.
     pub(super) counted: usize,
     /// The addresses of the link's ends, the near one first.
@@ -276,9 +277,9 @@ impl Pair {
             stage: Stage::Entering,
             is_listed: false,
             joined_by: Time(0),
-            due: None,
-            waiting_since: None,
-            held_since: None,
+            due: Since::NEVER,
+            waiting_since: Since::NEVER,
+            held_since: Since::NEVER,
             counted: 0,
             link_ends: None,
         }

@@ -15,7 +15,7 @@ use std::io::{self, Write};
 use std::sync::Arc;
 
 use self::buffer::Buffer;
-use super::bounds::StalledClients;
+use super::bounds::{Since, StalledClients};
 use super::schedule::{Room, Schedule, Stint};
 use super::socket::Peer;
 use bsd::engine::{Link, ReplySink, TubeDocument};
@@ -53,8 +53,8 @@ struct Output {
     waiting: bool,
     /// Listed in `Outputs::dismissed`.
     is_dismissed: bool,
-    /// When the client last took a part of its available replies; `None`: it has taken all.
-    stalled: Option<Time>,
+    /// When the client last took a part of its available replies; never: it has taken all.
+    stalled: Since,
     peer: Peer,
     /// The name in the client's certificate, or of its token.
     name: Option<Arc<str>>,
@@ -375,7 +375,7 @@ impl Outputs {
         let output = &self.slots[client.0 as usize];
         if output.writable || is_done {
             self.set_stalled(client, None);
-        } else if taken > 0 || output.stalled.is_none() {
+        } else if taken > 0 || !output.stalled.is_some() {
             self.set_stalled(client, Some(self.now));
         }
     }
@@ -485,10 +485,13 @@ impl Outputs {
             !buffer.has_rest(),
             "nothing is told in the middle of a document or a body"
         );
+        let is_listed = output.dirty;
         let (held_before, pending_before) = (buffer.held(), buffer.pending());
         add(buffer);
         self.held += buffer.held() - held_before;
         self.replied += buffer.pending() - pending_before;
-        self.list_dirty(client);
+        if !is_listed {
+            self.list_dirty(client);
+        }
     }
 }
