@@ -169,8 +169,9 @@ impl Queue {
         } else {
             self.attach(job, JobState::Delayed);
         }
-        self.tubes[tube].total_jobs += 1;
-        self.tubes[tube].body_bytes += u64::from(body_size);
+        let holder = &mut self.tubes[tube];
+        holder.total_jobs += 1;
+        holder.body_bytes += u64::from(body_size);
         self.total_jobs += 1;
         let put = Happened::Put {
             pri,
@@ -318,20 +319,19 @@ impl Queue {
         let (state, tube, pri) = (leaving.state, leaving.tube, leaving.pri);
         let (key, created) = (leaving.ready_key(), leaving.created);
         let holder = &mut self.tubes[tube];
+        let is_policed = holder.policed.is_some();
+        holder.counts.leave(state, pri);
+        self.counts.leave(state, pri);
         match state {
             JobState::Ready => {
                 holder.ready.remove(&key);
-                let is_last = holder.uncount_ready(created);
+                let is_last = holder.ready_seconds.leave(created);
                 self.ready_seconds -= usize::from(is_last);
             }
             JobState::Delayed => holder.delayed.remove(&self.jobs.due_key(job)),
             JobState::Buried => holder.buried.unlink(&mut self.jobs, job),
             JobState::Reserved => self.take_from_reserver(job),
         }
-        let holder = &mut self.tubes[tube];
-        holder.counts.leave(state, pri);
-        let is_policed = holder.policed.is_some();
-        self.counts.leave(state, pri);
         if is_policed {
             self.leave_group(job);
         }
@@ -345,10 +345,13 @@ impl Queue {
         let (tube, pri) = (entering.tube, entering.pri);
         let (key, created) = (entering.ready_key(), entering.created);
         let holder = &mut self.tubes[tube];
+        let is_policed = holder.policed.is_some();
+        holder.counts.enter(state, pri);
+        self.counts.enter(state, pri);
         match state {
             JobState::Ready => {
                 holder.ready.insert(key);
-                let is_first = holder.count_ready(created);
+                let is_first = holder.ready_seconds.enter(created);
                 holder.note_ready(created);
                 self.ready_seconds += usize::from(is_first);
                 self.jobs.trim(job);
@@ -357,10 +360,6 @@ impl Queue {
             JobState::Buried => holder.buried.push_back(&mut self.jobs, job),
             JobState::Reserved => self.give_to_reserver(job),
         }
-        let holder = &mut self.tubes[tube];
-        holder.counts.enter(state, pri);
-        let is_policed = holder.policed.is_some();
-        self.counts.enter(state, pri);
         if is_policed {
             self.enter_group(job);
         }

@@ -187,7 +187,7 @@ impl Queue {
         let all = &mut self.counts;
         if states.has(JobState::Ready) {
             clearing.ready = std::mem::replace(&mut tube.ready, Order::new());
-            self.ready_seconds -= tube.uncount_all_ready();
+            self.ready_seconds -= std::mem::take(&mut tube.ready_seconds).len();
         }
         let counts = &mut tube.counts;
         if states.has(JobState::Ready) {

@@ -58,6 +58,7 @@ mod model_runs;
 mod order;
 mod policed;
 mod policies;
+mod ready_seconds;
 mod reservations;
 mod sessions;
 mod slab;

@@ -109,7 +109,7 @@ impl Queue {
         if is_same {
             return false;
         }
-        let oldest = tube.oldest_ready();
+        let oldest = tube.ready_seconds.oldest();
         let tube = &mut self.tubes[handle];
         let mut before = tube.policed.take();
         let fair = before.as_mut().and_then(|before| before.fair.take());
@@ -297,7 +297,7 @@ impl Queue {
         if let Some(policed) = &mut of_tube.policed {
             policed.note_sweep(begun, now);
         }
-        if let Some(created) = of_tube.oldest_ready() {
+        if let Some(created) = of_tube.ready_seconds.oldest() {
             of_tube.note_ready(created);
         }
         self.unpin(tube, now);
@@ -311,7 +311,7 @@ impl Queue {
         let tube = &mut self.tubes[handle];
         tube.policed = found.map(Policed::new);
         tube.note_reserve(now);
-        let oldest = tube.oldest_ready();
+        let oldest = tube.ready_seconds.oldest();
         oldest
             .into_iter()
             .for_each(|created| tube.note_ready(created));

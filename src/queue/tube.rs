@@ -3,7 +3,6 @@
 //! A tube has its ready and delayed jobs in order, its buried jobs in a list, and the clients that
 //! wait for it in a queue.
 
-use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
@@ -13,10 +12,11 @@ use super::handle::{OfTube, TubeHandle};
 use super::job::{DueKey, List, ReadyKey};
 use super::order::Order;
 use super::policed::{Policed, TubeFailures};
+use super::ready_seconds::ReadySeconds;
 use super::slab::Slab;
 use super::tube_list::{Listed, TubeList};
 use crate::policy::Policies;
-use crate::types::{ClientId, JobCounts, Place, SECOND_NS, Time};
+use crate::types::{ClientId, JobCounts, Place, Time};
 
 /// An upper bound for what a second costs in which a ready job was put, bytes.
 pub(super) const SECOND_SIZE: usize = 24;
@@ -34,8 +34,8 @@ pub(super) struct Tube {
     /// The next tube whose name has the same hash.
     same_hash: Option<TubeHandle>,
     pub(super) ready: Order<ReadyKey>,
-    /// How many of the ready jobs were put in each second, whatever their priorities.
-    ready_by_second: BTreeMap<i32, u32>,
+    /// When its ready jobs were put, whatever their priorities.
+    pub(super) ready_seconds: ReadySeconds,
     pub(super) delayed: Order<DueKey>,
     pub(super) buried: List,
     pub(super) counts: JobCounts,
@@ -98,7 +98,7 @@ impl Tube {
             hash,
             same_hash: None,
             ready: Order::new(),
-            ready_by_second: BTreeMap::new(),
+            ready_seconds: ReadySeconds::default(),
             delayed: Order::new(),
             buried: List::new(),
             counts: JobCounts::default(),
@@ -131,40 +131,6 @@ impl Tube {
         })
     }
 
-    /// A job that was put at `created` is ready from now on. Says whether no other one of that second
-    /// was.
-    #[inline]
-    pub(super) fn count_ready(&mut self, created: Time) -> bool {
-        let count = self.ready_by_second.entry(second_of(created)).or_default();
-        *count += 1;
-        *count == 1
-    }
-
-    /// A job that was put at `created` is ready no more. Says whether no other one of that second is.
-    #[inline]
-    pub(super) fn uncount_ready(&mut self, created: Time) -> bool {
-        let Entry::Occupied(mut count) = self.ready_by_second.entry(second_of(created)) else {
-            unreachable!("a ready job of {:?} was not counted", self.name)
-        };
-        *count.get_mut() -= 1;
-        let is_last = *count.get() == 0;
-        if is_last {
-            count.remove();
-        }
-        is_last
-    }
-
-    /// No job is ready any more. Returns in how many seconds those were put that were.
-    pub(super) fn uncount_all_ready(&mut self) -> usize {
-        std::mem::take(&mut self.ready_by_second).len()
-    }
-
-    /// The second in which the oldest of the ready jobs was put.
-    pub(super) fn oldest_ready(&self) -> Option<Time> {
-        let (second, _) = self.ready_by_second.first_key_value()?;
-        Some(Time(i64::from(*second) * SECOND_NS))
-    }
-
     /// True while the tube hands out no jobs.
     pub(super) fn is_paused(&self, now: Time) -> bool {
         self.pause.as_ref().is_some_and(|pause| pause.until > now)
@@ -176,8 +142,26 @@ impl Tube {
 
     /// True if [`Tubes::recount`] has nothing to do.
     #[inline]
-    pub(super) fn is_counted(&self) -> bool {
+    fn is_counted(&self) -> bool {
         self.is_vacant == (self.counts.total() == 0)
+    }
+
+    /// True if it has jobs, as it had before: it stays, and is counted right.
+    #[inline]
+    pub(super) fn is_surely_needed(&self) -> bool {
+        !self.is_vacant && self.counts.total() > 0
+    }
+
+    /// True if it is in no order of tubes, and nothing of it would be in one.
+    #[inline]
+    pub(super) fn is_in_no_order(&self) -> bool {
+        self.timer.is_none()
+            && self.matched.is_none()
+            && self.waiters.is_empty()
+            && self.wide.is_none()
+            && self.delayed.is_empty()
+            && self.pause.is_none()
+            && self.policed.is_none()
     }
 
     pub(super) fn is_needed(&self) -> bool {
@@ -393,12 +377,6 @@ fn earlier(one: Option<Time>, other: Option<Time>) -> Option<Time> {
         (Some(one), Some(other)) => Some(one.min(other)),
         (one, other) => one.or(other),
     }
-}
-
-/// A clock of the process does not come to the end of these in 68 years.
-fn second_of(time: Time) -> i32 {
-    let second = time.0.div_euclid(SECOND_NS);
-    i32::try_from(second).unwrap_or(if second < 0 { i32::MIN } else { i32::MAX })
 }
 
 fn recent_index(hash: u64) -> usize {

@@ -83,7 +83,7 @@ impl Queue {
     /// `None` without one.
     #[must_use]
     pub fn oldest_ready(&self, name: &str) -> Option<Time> {
-        self.tubes[self.tubes.find(name)?].oldest_ready()
+        self.tubes[self.tubes.find(name)?].ready_seconds.oldest()
     }
 
     /// The job that `peek-ready` shows: the first ready one of a tube.
@@ -171,10 +171,11 @@ impl Queue {
     /// Call it after every change to a tube: updates the orders of tubes, or removes the tube.
     pub(super) fn reindex_or_remove(&mut self, handle: TubeHandle, now: Time) {
         let tube = &self.tubes[handle];
-        let is_needed = tube.is_needed();
-        if !tube.is_counted() {
-            self.tubes.recount(handle);
+        if tube.is_surely_needed() {
+            return self.reindex(handle);
         }
+        let is_needed = tube.is_needed();
+        self.tubes.recount(handle);
         match is_needed {
             true => self.reindex(handle),
             false => self.remove_tube(handle, now),
@@ -197,7 +198,14 @@ impl Queue {
     }
 
     /// Updates the orders of tubes for one tube.
+    #[inline]
     pub(super) fn reindex(&mut self, handle: TubeHandle) {
+        if !self.tubes[handle].is_in_no_order() {
+            self.reindex_in_orders(handle);
+        }
+    }
+
+    fn reindex_in_orders(&mut self, handle: TubeHandle) {
         let mut tube = &mut self.tubes[handle];
         if tube.wide.is_some() {
             self.reindex_widely(handle);
