@@ -16,6 +16,9 @@ const PAIRS: [[u8; 2]; 100] = {
     pairs
 };
 
+/// Any number of this many digits is below 2^64.
+const SURE_DIGITS: usize = 19;
+
 /// Takes blanks and then digits from the front of `text`. `None`: no digit comes next, or the
 /// number does not fit; then it is unspecified how much was taken.
 pub(super) fn take_u64(text: &mut &[u8]) -> Option<u64> {
@@ -24,6 +27,15 @@ pub(super) fn take_u64(text: &mut &[u8]) -> Option<u64> {
         rest = after;
     }
     let (mut number, digits) = (0_u64, rest.len());
+    // Numbers of these digits cannot overflow.
+    for _ in 0..SURE_DIGITS {
+        let [digit @ b'0'..=b'9', after @ ..] = rest else {
+            *text = rest;
+            return (rest.len() < digits).then_some(number);
+        };
+        number = number * 10 + u64::from(digit - b'0');
+        rest = after;
+    }
     while let [digit @ b'0'..=b'9', after @ ..] = rest {
         number = number
             .checked_mul(10)?

@@ -27,17 +27,8 @@ pub(super) const CRLF: &[u8] = b"\r\n";
 type Reader = for<'a> fn(&'a [u8]) -> Option<Request<'a>>;
 
 /// The beginning of a line, and the reader of the rest. The order matters if one word begins with
-/// another.
+/// another; else those that are sent most come first.
 const COMMANDS: [(&[u8], Reader); 26] = [
-    (b"put ", |_| None), // Every line that is a `put` has gone to `put` before.
-    (b"peek ", |rest| id(rest, Command::Peek)),
-    (b"peek-ready", |rest| alone(rest, Command::PeekReady(None))),
-    (b"peek-delayed", |rest| {
-        alone(rest, Command::PeekDelayed(None))
-    }),
-    (b"peek-buried", |rest| {
-        alone(rest, Command::PeekBuried(None))
-    }),
     (b"reserve-with-timeout ", reserve_with_timeout),
     (b"reserve-job ", |rest| id(rest, Command::ReserveJob)),
     (b"reserve", |rest| {
@@ -55,6 +46,14 @@ const COMMANDS: [(&[u8], Reader); 26] = [
     (b"kick ", kick),
     (b"kick-job ", |rest| id(rest, Command::KickJob)),
     (b"touch ", |rest| id(rest, Command::Touch)),
+    (b"peek ", |rest| id(rest, Command::Peek)),
+    (b"peek-ready", |rest| alone(rest, Command::PeekReady(None))),
+    (b"peek-delayed", |rest| {
+        alone(rest, Command::PeekDelayed(None))
+    }),
+    (b"peek-buried", |rest| {
+        alone(rest, Command::PeekBuried(None))
+    }),
     (b"stats-job ", |rest| id(rest, Command::StatsJob)),
     (b"stats-tube ", |rest| tube(rest, Command::StatsTube)),
     (b"stats", |rest| alone(rest, Command::Stats)),
@@ -69,6 +68,7 @@ const COMMANDS: [(&[u8], Reader); 26] = [
     (b"quit", |_| Some(Request::Quit)),
     (b"pause-tube", pause_tube),
     (b"auth ", |token| Some(Request::Auth(token))),
+    (b"put ", |_| None), // Every line that is a `put` has gone to `put` before.
 ];
 
 /// Seconds that a client may ask to wait for a job at most.
