@@ -16,7 +16,7 @@ impl Engine {
     pub(super) fn dispatch(
         &mut self,
         client: ClientId,
-        (request, begun): (Request<'_>, Option<&Begun>),
+        (request, begun): (&Request<'_>, Option<&Begun>),
         now: Now,
         sink: &mut dyn ReplySink,
     ) -> Result<Flow, StoreError> {
@@ -32,19 +32,19 @@ impl Engine {
                 return Ok(Flow::Close);
             }
             Request::Refused { refusal, counted } => {
-                if let Some(op) = counted {
+                if let Some(op) = *counted {
                     self.count(op);
                 }
                 let is_put = matches!(counted, Some(Op::Put | Op::PutWith));
-                if is_put && refusal == Refusal::ExpectedCrlf {
+                if is_put && *refusal == Refusal::ExpectedCrlf {
                     self.queue.set_producer(client);
                 }
-                if is_put && refusal == Refusal::OutOfMemory {
+                if is_put && *refusal == Refusal::OutOfMemory {
                     // The reader of the request refused it by what is left. Of its size no more is
                     // known than that it may have been as large as any.
                     self.has_memory_for(self.job_size_max.into(), now);
                 }
-                sink.reply(client, self.after(), Reply::Refused(refusal));
+                sink.reply(client, self.after(), Reply::Refused(*refusal));
                 return Ok(Flow::Next);
             }
         };
@@ -54,7 +54,7 @@ impl Engine {
             now,
             sink,
         };
-        match &command {
+        match command {
             Command::Put {
                 tube,
                 pri,
@@ -73,10 +73,10 @@ impl Engine {
             Command::Touch(id) => turn.touch(*id),
             Command::Kick { tube, bound } => turn.kick(tube.as_deref(), *bound),
             Command::KickJob(id) => turn.kick_job(*id),
-            Command::Peek(_) => turn.peek(Op::Peek, &command),
-            Command::PeekReady(_) => turn.peek(Op::PeekReady, &command),
-            Command::PeekDelayed(_) => turn.peek(Op::PeekDelayed, &command),
-            Command::PeekBuried(_) => turn.peek(Op::PeekBuried, &command),
+            Command::Peek(_) => turn.peek(Op::Peek, command),
+            Command::PeekReady(_) => turn.peek(Op::PeekReady, command),
+            Command::PeekDelayed(_) => turn.peek(Op::PeekDelayed, command),
+            Command::PeekBuried(_) => turn.peek(Op::PeekBuried, command),
             Command::Use(tube) => turn.use_tube(tube),
             Command::Watch(tube) => turn.watch(tube),
             Command::Ignore(tube) => turn.ignore(tube),
@@ -92,7 +92,7 @@ impl Engine {
             | Command::ClearTube { .. }
             | Command::SetPolicy(_)
             | Command::ScheduleSet(_)
-            | Command::ScheduleDelete(_) => turn.extended(&command, begun),
+            | Command::ScheduleDelete(_) => turn.extended(command, begun),
             Command::Stats
             | Command::StatsJob(_)
             | Command::StatsTube(_)
@@ -103,7 +103,7 @@ impl Engine {
             | Command::StatsPolicy(_)
             | Command::StatsSchedule(_)
             | Command::Capabilities(_) => {
-                turn.engine.report(client, &command, now, turn.sink);
+                turn.engine.report(client, command, now, turn.sink);
                 Ok(Flow::Next)
             }
         }

@@ -521,7 +521,7 @@ impl Engine {
             return Flow::Blocked;
         }
         let begun = self.incoming.take(client);
-        let flow = match self.dispatch(client, (request, begun.as_ref()), now, sink) {
+        let flow = match self.dispatch(client, (&request, begun.as_ref()), now, sink) {
             Ok(flow) => flow,
             Err(error) => {
                 // No reply: what the client asked for may or may not be in the log.
