@@ -317,8 +317,25 @@ pub fn is_tube_name(name: &[u8]) -> bool {
 /// True for a byte that may occur in a tube name.
 #[must_use]
 pub fn is_tube_name_byte(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"-+/;.$_()".contains(&byte)
+    IN_TUBE_NAMES[usize::from(byte)]
 }
+
+/// A start looks at every byte of the name in each put record: a table is fastest.
+const IN_TUBE_NAMES: [bool; 256] = {
+    let mut table = [false; 256];
+    let others = b"-+/;.$_()";
+    let mut at = 0;
+    while at < others.len() {
+        table[others[at] as usize] = true;
+        at += 1;
+    }
+    let mut byte = 0;
+    while byte < table.len() {
+        table[byte] |= (byte as u8).is_ascii_alphanumeric();
+        byte += 1;
+    }
+    table
+};
 
 /// The longest name of a setting, in bytes.
 pub const SETTING_NAME_MAX: usize = 200;

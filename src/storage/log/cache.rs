@@ -15,6 +15,10 @@ const REUSED_BUFFER_MAX: usize = 2 << 20;
 /// This many buffers are kept for reuse.
 const SPARE_BUFFERS: usize = 2;
 
+/// A new buffer has room for the frame before, if that is no larger than this many bytes: most frames
+/// are about as large as the one before.
+const FIRST_CAPACITY_MAX: usize = 4 << 10;
+
 /// A bounded window over the end of the log.
 #[derive(Debug)]
 pub(crate) struct FrameCache {
@@ -52,13 +56,26 @@ impl FrameCache {
 
     /// An empty buffer; a reused one if available.
     pub(crate) fn buffer(&mut self) -> Vec<u8> {
-        self.spare.pop().unwrap_or_default()
+        self.spare.pop().unwrap_or_else(|| {
+            let before = self.frames.back().map_or(0, |(_, frame)| frame.len());
+            Vec::with_capacity(before.min(FIRST_CAPACITY_MAX))
+        })
+    }
+
+    /// The last frame that begins at `position` or before. Most bodies are read soon after they were
+    /// put, so the last frame is looked at first.
+    fn around(&self, position: Position) -> Option<&(Position, Vec<u8>)> {
+        let last = self.frames.back()?;
+        if last.0 <= position {
+            return Some(last);
+        }
+        let after = self.frames.partition_point(|(start, _)| *start <= position);
+        self.frames.get(after.checked_sub(1)?)
     }
 
     /// `size` bytes at `position`, if they are still cached.
     pub(crate) fn get(&self, position: Position, size: usize) -> Option<&[u8]> {
-        let after = self.frames.partition_point(|(start, _)| *start <= position);
-        let (start, frame) = self.frames.get(after.checked_sub(1)?)?;
+        let (start, frame) = self.around(position)?;
         if start.segment() != position.segment() {
             return None;
         }
