@@ -364,8 +364,8 @@ fn check_records(
     for _ in 0..header.records {
         let rest = &bytes[at..];
         // A record of a later version than its frame is damage: an older program would not refuse it.
-        let is_known = |(record, _): &(Record<'_>, usize)| record.version() <= version;
-        let found = Record::decode_first(rest, seed, offset + at as u32).filter(is_known);
+        let found = Record::check_first(rest, seed, offset + at as u32);
+        let found = found.filter(|(needed, _)| *needed <= version);
         let Some((_, size)) = found else {
             return Err(fault(at, Record::believable_job(rest)));
         };

@@ -10,6 +10,7 @@ use super::{
 use crate::attributes::{Attributes, LIST_SIZE_MAX};
 use crate::types::{
     Counters, JobId, JobState, SETTING_SIZE_MAX, SegmentId, SettingClass, is_setting_name,
+    is_tube_name,
 };
 
 pub(super) const KIND_PUT: u8 = 1;
@@ -392,15 +393,15 @@ impl<'a> Record<'a> {
     pub(in crate::storage) fn decode(bytes: &'a [u8]) -> Option<Record<'a>> {
         match *bytes.get(put::KIND)? {
             KIND_PUT => {
-                let tube_end = put::SIZE + usize::from(bytes[put::TUBE_SIZE]);
+                let tube = put_tube(bytes);
                 Some(Record::Put {
                     id: JobId(u64_at(bytes, put::ID)),
                     created_wall_ns: u64_at(bytes, put::CREATED),
                     pri: u32_at(bytes, put::PRI),
                     delay: u32_at(bytes, put::DELAY),
                     ttr: u32_at(bytes, put::TTR),
-                    tube: tube_name(&bytes[put::SIZE..tube_end])?,
-                    body: &bytes[tube_end..],
+                    tube: tube_name(tube)?,
+                    body: &bytes[put::SIZE + tube.len()..],
                 })
             }
             KIND_UPDATE => Some(Record::Update {
@@ -472,14 +473,27 @@ impl<'a> Record<'a> {
     /// record and its size. `None` if no sound record begins here.
     #[must_use]
     pub fn decode_first(bytes: &'a [u8], seed: Seed, offset: u32) -> Option<(Record<'a>, usize)> {
-        let size = Record::size_of(bytes)?;
-        let bytes = &bytes[..size];
-        let sound = seed.crc(offset, &bytes[put::KIND..]) == u32_at(bytes, put::CRC);
-        if sound {
-            Record::decode(bytes).map(|record| (record, size))
-        } else {
-            None
-        }
+        let bytes = Record::first_intact(bytes, seed, offset)?;
+        Record::decode(bytes).map(|record| (record, bytes.len()))
+    }
+
+    /// Check the record at the start of `bytes` as [`Record::decode_first`] does; returns the format
+    /// version that a reader of it must know, and its size.
+    pub(super) fn check_first(bytes: &[u8], seed: Seed, offset: u32) -> Option<(u16, usize)> {
+        let bytes = Record::first_intact(bytes, seed, offset)?;
+        let version = match bytes[put::KIND] {
+            // Nearly all records are puts. Only the name of its tube may be wrong in one.
+            KIND_PUT => is_tube_name(put_tube(bytes)).then_some(VERSION_MIN)?,
+            _ => Record::decode(bytes)?.version(),
+        };
+        Some((version, bytes.len()))
+    }
+
+    /// The bytes of the record at the start of `bytes`, if its CRC is right.
+    fn first_intact(bytes: &[u8], seed: Seed, offset: u32) -> Option<&[u8]> {
+        let bytes = &bytes[..Record::size_of(bytes)?];
+        let is_intact = seed.crc(offset, &bytes[put::KIND..]) == u32_at(bytes, put::CRC);
+        is_intact.then_some(bytes)
     }
 
     /// Decode a copy of a record that was checked at its original place.
@@ -554,8 +568,13 @@ fn decode_attributes(bytes: &[u8]) -> Option<Record<'_>> {
     Some(Record::Attributes { id, list })
 }
 
+/// The name of the tube in a put.
+fn put_tube(bytes: &[u8]) -> &[u8] {
+    &bytes[put::SIZE..put::SIZE + usize::from(bytes[put::TUBE_SIZE])]
+}
+
 fn tube_name(bytes: &[u8]) -> Option<&str> {
-    if crate::types::is_tube_name(bytes) {
+    if is_tube_name(bytes) {
         std::str::from_utf8(bytes).ok()
     } else {
         None
@@ -625,6 +644,24 @@ mod tests {
             let (found, size) = decoded(&bytes).unwrap();
             assert_eq!((plain(&found), size), (plain(&record), record.size()));
             assert_eq!(found.job(), record.job());
+        }
+    }
+
+    #[test]
+    fn a_record_is_checked_as_it_is_decoded() {
+        for seed in seeds(2000) {
+            let mut random = Random::new(seed);
+            let parts = Parts::random(&mut random);
+            let mut bytes = sealed(&parts.record(&mut random));
+            let at = random.below(bytes.len() as u64) as usize;
+            bytes[at] ^= random.below(4) as u8;
+            // With a CRC that fits only what else is wrong is found.
+            if random.below(2) == 0 {
+                correct_checksums(&mut bytes);
+            }
+            let checked = Record::check_first(&bytes, identity().seed(), OFFSET);
+            let decoded = decoded(&bytes).map(|(record, size)| (record.version(), size));
+            assert_eq!(checked, decoded, "seed {seed}");
         }
     }
 
