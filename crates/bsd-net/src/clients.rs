@@ -69,8 +69,8 @@ impl Server {
         self.core.count_held(client, connection);
         if std::mem::take(&mut connection.is_http) {
             let why = io::Error::other("it speaks HTTP to the port of the queue");
-            self.gate
-                .note_failure(connection.peer, &why, self.core.now.mono);
+            let peer = self.core.outputs.peer(client);
+            self.gate.note_failure(peer, &why, self.core.now.mono);
         }
         if connection.entering.is_some() || connection.wrong_token {
             self.gate.look_at(&mut self.core, client, connection);
@@ -215,9 +215,10 @@ impl Server {
             return;
         };
         let reason = connection.ending.unwrap_or_default();
-        debug!(target: CONNECTIONS, client = client.0, peer = %connection.peer, "closed: {reason}");
+        let peer = self.core.outputs.peer(client);
+        debug!(target: CONNECTIONS, client = client.0, %peer, "closed: {reason}");
         self.gate.forget(client, &mut connection);
-        self.gate.uncount(connection.peer, connection.is_counted);
+        self.gate.uncount(peer, connection.is_counted);
         if let Some(auth) = &mut self.core.auth {
             auth.forget(client, &mut connection.told_at);
         }
@@ -281,7 +282,7 @@ pub(super) fn admit(
     } = accepted;
     // The file of a Unix socket says who may open it.
     let is_unix = matches!(stream, Stream::Unix(_));
-    let mut connection = Box::new(Connection::new(stream, peer));
+    let mut connection = Box::new(Connection::new(stream));
     let client = core.engine.connect();
     if let Err(error) = connection
         .stream

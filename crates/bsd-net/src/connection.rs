@@ -9,7 +9,7 @@ use std::io::{self, Read};
 use super::auth::Pass;
 use super::bounds::Since;
 use super::layers::Layers;
-use super::socket::{Entry, Peer, Stream};
+use super::socket::{Entry, Stream};
 use bsd::protocol::{Decoder, Limits};
 use bsd::types::{ClientId, Time};
 
@@ -30,7 +30,6 @@ pub(super) enum Input {
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) stream: Stream,
-    pub(super) peer: Peer,
     pub(super) decoder: Decoder,
     backlog: Option<Box<Backlog>>,
     /// Why the connection is to be closed after all replies have been sent; nothing more is read or
@@ -79,10 +78,9 @@ pub(super) fn slot(
 }
 
 impl Connection {
-    pub(super) fn new(stream: Stream, peer: Peer) -> Connection {
+    pub(super) fn new(stream: Stream) -> Connection {
         Connection {
             stream,
-            peer,
             decoder: Decoder::default(),
             backlog: None,
             ending: None,
@@ -283,7 +281,7 @@ mod tests {
         let (ours, theirs) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
         let stream = Stream::Unix(mio::net::UnixStream::from_std(ours));
-        (Connection::new(stream, Peer::UNKNOWN), theirs)
+        (Connection::new(stream), theirs)
     }
 
     /// The same over TCP. The connection blocks, so that a read waits for the bytes.
@@ -292,13 +290,13 @@ mod tests {
         let theirs = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (ours, _) = listener.accept().unwrap();
         let stream = Stream::Tcp(mio::net::TcpStream::from_std(ours));
-        (Connection::new(stream, Peer::UNKNOWN), theirs)
+        (Connection::new(stream), theirs)
     }
 
     #[test]
     fn a_connection_that_is_idle_costs_little() {
         assert!(
-            size_of::<Connection>() <= 256,
+            size_of::<Connection>() <= 176,
             "{}",
             size_of::<Connection>()
         );

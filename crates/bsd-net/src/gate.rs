@@ -182,7 +182,8 @@ impl Gate {
     ) {
         let is_wrong = std::mem::take(&mut connection.wrong_token);
         if let Some(auth) = core.auth.as_mut().filter(|_| is_wrong) {
-            let due = self.guesses.note_of(connection.peer, core.now.mono);
+            let due = self.guesses
+                .note_of(core.outputs.peer(client), core.now.mono);
             auth.put_off(client, &mut connection.told_at, due);
         }
         if is_wrong || !connection.pass.is_asked() {
@@ -275,7 +276,9 @@ impl Server {
             Ok(entry @ Entry::Introduced(said)) => match said.source {
                 None => Ok(entry),
                 Some(source) => {
-                    let counted = self.gate.introduce(&mut connection.peer, source);
+                    let mut peer = self.core.outputs.peer(client);
+                    let counted = self.gate.introduce(&mut peer, source);
+                    self.core.outputs.name(client, peer);
                     counted.map(|is_counted| {
                         connection.is_counted = is_counted;
                         entry
@@ -286,7 +289,7 @@ impl Server {
         };
         match &stepped {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Ok(Entry::Introduced(_)) => self.core.outputs.name(client, connection.peer),
+            Ok(Entry::Introduced(_)) => {}
             _ => self.core.charge(HANDSHAKE_COST),
         }
         self.core.count_held(client, connection);
@@ -297,8 +300,8 @@ impl Server {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => self.ask_on(client),
             Err(error) => {
                 if error.kind() != io::ErrorKind::UnexpectedEof {
-                    self.gate
-                        .note_failure(connection.peer, &error, self.core.now.mono);
+                    let peer = self.core.outputs.peer(client);
+                    self.gate.note_failure(peer, &error, self.core.now.mono);
                 }
                 self.end(client, "it did not come in");
             }
@@ -327,7 +330,7 @@ impl Server {
         let Some((version, name)) = connection.stream.agreed() else {
             return;
         };
-        let peer = connection.peer;
+        let peer = self.core.outputs.peer(client);
         let shown = name.as_deref().unwrap_or("without a certificate");
         debug!(target: CONNECTIONS, client = client.0, %peer, "{version}, {shown}");
         self.core.outputs.certify(client, name);

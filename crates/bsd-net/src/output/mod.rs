@@ -190,6 +190,11 @@ impl Outputs {
         self.slot(client).peer = peer;
     }
 
+    /// Who that is.
+    pub(super) fn peer(&self, client: ClientId) -> Peer {
+        self.slots[client.0 as usize].peer
+    }
+
     /// The client has this name, from its certificate or its token.
     pub(super) fn certify(&mut self, client: ClientId, name: Option<Arc<str>>) {
         self.slot(client).name = name;
