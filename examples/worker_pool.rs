@@ -76,20 +76,13 @@ fn sum(body: &[u8]) -> Result<u64, String> {
 
 /// Try again later, with a lower priority each time; or never.
 fn put_off(session: &Session, job: Reserved, why: &str) -> Result<(), JobError> {
-    let releases = releases(&session.stats_job(job.id()).wait()?);
+    // The queue counts, so that the program need not.
+    let releases = session.stats_job(job.id()).wait()?.releases;
     if releases + 1 < TRIES_MAX {
         return job.release(70_000 + releases, 0).wait();
     }
     eprintln!("job {} is put aside: {why}", job.id());
     job.bury(0).wait()
-}
-
-/// How often a job was released: the queue counts, so that the program need not.
-fn releases(stats: &str) -> u32 {
-    let line = stats
-        .lines()
-        .find_map(|line| line.strip_prefix("releases: "));
-    line.and_then(|count| count.parse().ok()).unwrap_or(0)
 }
 
 #[allow(dead_code, reason = "a test runs `run`")]

@@ -79,11 +79,16 @@ pub mod storage;
 pub mod sys;
 pub mod types;
 
-pub use attributes::Unique;
+pub use attributes::{Reason, Unique};
+pub use clearing::ClearedStates;
 pub use door::{Bounds, Inserted, Job, JobError, Pending, PutAttributes, PutOptions, block_on};
 pub use engine::Options;
 pub use error_class::{ErrorClass, SetupError, UsageError};
 pub use library::{Finish, JobQueue, Queue, Reserved, Session};
-pub use protocol::{Conflict, Cursor, JobPage};
+pub use protocol::{
+    Conflict, Cursor, ExtendedJobStats, JobPage, JobStats, PolicyStats, ScheduleStats, Stats,
+    TubeStats,
+};
 pub use schedule::{Missed, Schedule};
 pub use storage::{OpenError, StoreError, SyncPolicy};
+pub use types::{JobCounts, JobId, JobState};

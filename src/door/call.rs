@@ -3,7 +3,10 @@
 use std::borrow::Cow;
 
 use crate::attributes::{TEXT_SIZE_MAX, Unique, is_word};
-use crate::protocol::{BATCH_MAX, Command, Conflict, JobKey, JobPage, PutWith, Reply};
+use crate::protocol::{
+    BATCH_MAX, Command, Conflict, JobKey, JobPage, PutWith, Reply, Report, Stats,
+};
+use crate::queue::TubeList;
 use crate::storage::StoreError;
 use crate::types::{JobId, is_tube_name};
 
@@ -355,7 +358,11 @@ pub enum Answer {
     DeadLettered(Box<str>),
     /// A number.
     Count(u64),
-    /// A document, in YAML.
+    /// Figures.
+    Report(Report),
+    /// The tubes that exist.
+    Tubes(TubeList),
+    /// A list of words, in YAML.
     Document(Vec<u8>),
     /// Jobs of a tube.
     Jobs(JobPage),
@@ -386,6 +393,7 @@ impl Answer {
             Reply::Using(tube) => Ok(Answer::Using(tube.into())),
             Reply::Watching(count) => Ok(Answer::Count(count as u64)),
             Reply::KickedCount(count) | Reply::Cleared(count) => Ok(Answer::Count(count)),
+            Reply::Report(report) => Ok(Answer::Report(report.clone())),
             Reply::Yaml(document) => Ok(Answer::Document(document.to_vec())),
             Reply::Batched(_, _, missing) => Ok(Answer::AllBut(missing.to_vec())),
             Reply::Jobs(page) => Ok(Answer::Jobs(page.clone())),
@@ -433,6 +441,9 @@ impl Answer {
                 .map(|job| size_of::<Job>() + job.body.len())
                 .sum(),
             Answer::Document(document) => document.len(),
+            // What they hold is small, or shared with the queue.
+            Answer::Report(_) => size_of::<Stats>(),
+            Answer::Tubes(tubes) => tubes.len() / 16,
             Answer::Jobs(page) => size_of_val(&page.jobs[..]),
             Answer::AllBut(ids) => size_of_val(&ids[..]),
             Answer::Batch(outcomes) => outcomes.iter().map(size_of_outcome).sum(),

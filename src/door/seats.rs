@@ -447,7 +447,10 @@ impl Seats {
 
     /// The engine has a reply for one of these sessions.
     fn reply(&mut self, client: ClientId, after: Ticket, reply: Reply<'_>) {
-        let outcome = Answer::of(reply);
+        self.answer(client, after, Answer::of(reply));
+    }
+
+    fn answer(&mut self, client: ClientId, after: Ticket, outcome: Outcome) {
         if self.running == Some(client) {
             self.answered = Some((after, outcome));
             return;
@@ -503,6 +506,10 @@ impl<S: ReplySink + ?Sized> ReplySink for Replies<'_, S> {
         }
     }
 
+    fn is_inside(&self, client: ClientId) -> bool {
+        self.seats.has(client)
+    }
+
     fn takes_pieces(&self, client: ClientId) -> bool {
         !self.seats.has(client) && self.others.takes_pieces(client)
     }
@@ -521,10 +528,8 @@ impl<S: ReplySink + ?Sized> ReplySink for Replies<'_, S> {
     fn reply_in_parts(&mut self, client: ClientId, after: Ticket, document: TubeDocument) {
         match self.seats.has(client) {
             true => {
-                let mut whole = Vec::with_capacity(document.size());
-                let mut document = document;
-                while document.write_part(&mut whole) {}
-                self.seats.reply(client, after, Reply::Yaml(&whole));
+                let tubes = Answer::Tubes(document.into_list());
+                self.seats.answer(client, after, Ok(tubes));
             }
             false => self.others.reply_in_parts(client, after, document),
         }

@@ -220,6 +220,12 @@ pub trait ReplySink {
         false
     }
 
+    /// Whether this client is a caller in this process, which gets lists of tubes as they are: by
+    /// [`ReplySink::reply_in_parts`], however short.
+    fn is_inside(&self, _: ClientId) -> bool {
+        false
+    }
+
     /// A long document as a reply. Anyone who can, writes it down as it leaves; then nothing may be run
     /// for the client before it has left. Otherwise it is a [`Reply::Yaml`] at once.
     fn reply_in_parts(&mut self, client: ClientId, after: Ticket, mut document: TubeDocument) {

@@ -15,6 +15,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
 
 use super::attributed::list_of;
 use super::outcome::Logged;
@@ -23,7 +24,7 @@ use super::store::size_of_records;
 use super::{Engine, Mode};
 use crate::UsageError;
 use crate::attributes::Attributes;
-use crate::protocol::{ScheduleStats, SetSchedule};
+use crate::protocol::{ScheduleStats, SetSchedule, ShownTimes};
 use crate::schedule::{MISSED_MAX, SCHEDULES_MAX, Schedule, Timetable, check_name};
 use crate::storage::{AppendError, Purpose, StoreError};
 use crate::types::{Change, JobId, Now, SECOND_NS, SettingClass, Time};
@@ -436,25 +437,50 @@ impl Engine {
         let Some(entry) = self.schedules.entries.get(name) else {
             return Vec::new();
         };
-        if entry.schedule.is_paused {
-            return Vec::new();
-        }
-        let fired = fired_up_to(&self.settings, name).unwrap_or(0);
-        let from = entry.upto.unwrap_or(fired).max(wall(now));
-        let waiting = entry.waiting.iter().copied();
-        let next = waiting.chain(entry.timetable.after(from)).take(count);
+        let next = self.next_times(name, entry, count, now);
         next.map(|at| entry.timetable.shown(at)).collect()
     }
 
-    pub(super) fn schedule_document(&self, name: &str, now: Now) -> Option<ScheduleStats<'_>> {
-        let (name, entry) = self.schedules.entries.get_key_value(name)?;
+    /// The same, as wall times in nanoseconds.
+    fn next_times(
+        &self,
+        name: &str,
+        entry: &Entry,
+        count: usize,
+        now: Now,
+    ) -> impl Iterator<Item = i64> {
         let fired = fired_up_to(&self.settings, name).unwrap_or(0);
+        let from = entry.upto.unwrap_or(fired).max(wall(now));
+        let waiting = entry.waiting.iter().copied();
+        let count = if entry.schedule.is_paused { 0 } else { count };
+        waiting.chain(entry.timetable.after(from)).take(count)
+    }
+
+    pub(super) fn schedule_stats(&self, name: &str, now: Now) -> Option<ScheduleStats> {
+        let (name, entry) = self.schedules.entries.get_key_value(name)?;
+        let (schedule, timetable) = (&entry.schedule, &entry.timetable);
+        let fired = fired_up_to(&self.settings, name).unwrap_or(0);
+        let next: Vec<i64> = self.next_times(name, entry, NEXT_SHOWN, now).collect();
+        let time =
+            |wall_ns: i64| UNIX_EPOCH + Duration::from_nanos(u64::try_from(wall_ns).unwrap_or(0));
         Some(ScheduleStats {
-            name,
-            schedule: &entry.schedule,
-            fired_up_to: entry.timetable.shown(fired),
-            waiting: entry.waiting.len(),
-            next: self.next_firings(name, NEXT_SHOWN, now),
+            name: name.to_string(),
+            cron: schedule.cron.clone(),
+            tz: schedule.tz.clone(),
+            tube: schedule.tube.clone(),
+            pri: schedule.pri,
+            ttr: Duration::from_secs(schedule.ttr.into()),
+            key: schedule.key.clone(),
+            missed: schedule.missed,
+            paused: schedule.is_paused,
+            bytes: schedule.body.len() as u64,
+            fired_up_to: time(fired),
+            waiting: entry.waiting.len() as u64,
+            next: next.iter().copied().map(time).collect(),
+            shown: ShownTimes {
+                fired_up_to: timetable.shown(fired),
+                next: next.into_iter().map(|at| timetable.shown(at)).collect(),
+            },
         })
     }
 

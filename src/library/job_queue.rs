@@ -13,7 +13,7 @@ use super::turns::Turns;
 use crate::clock::Clock;
 use crate::door::{Bounds, Door, Inserted, Job, JobError, Pending, PutAttributes, PutOptions};
 use crate::engine::{Engine, Options};
-use crate::queue::JobView;
+use crate::protocol::{JobStats, Stats, TubeStats};
 use crate::storage::{OpenError, StoreError};
 use crate::types::JobId;
 
@@ -228,10 +228,31 @@ impl JobQueue {
         self.answer(peek)
     }
 
-    /// Everything that is known about a job except its body.
-    #[must_use]
-    pub fn job(&self, id: JobId) -> Option<JobView<'_>> {
-        self.turns.engine.queue().job(id)
+    /// The figures of a job.
+    ///
+    /// # Errors
+    /// [`JobError::NotFound`].
+    pub fn stats_job(&mut self, id: JobId) -> Result<JobStats, JobError> {
+        let stats = self.session.stats_job(id);
+        self.answer(stats)
+    }
+
+    /// The figures of a tube.
+    ///
+    /// # Errors
+    /// [`JobError::NotFound`] when there is no such tube; [`JobError::BadTubeName`].
+    pub fn stats_tube(&mut self, tube: &str) -> Result<TubeStats, JobError> {
+        let stats = self.session.stats_tube(tube);
+        self.answer(stats)
+    }
+
+    /// The figures of the whole queue.
+    ///
+    /// # Errors
+    /// When the disk failed.
+    pub fn stats(&mut self) -> Result<Stats, JobError> {
+        let stats = self.session.stats();
+        self.answer(stats)
     }
 
     /// Do what is due, and sync what the policy wants synced. Every other call does this too.

@@ -11,7 +11,8 @@ use crate::door::{
 use crate::engine::{ScheduleChange, ScheduleRun};
 use crate::policy;
 use crate::protocol::{
-    BATCH_MAX, Command, Cursor, JobPage, ListJobs, OnEach, PAGE_MAX, SetPolicy, SetSchedule,
+    BATCH_MAX, Command, Cursor, ExtendedJobStats, JobPage, JobStats, ListJobs, OnEach, PAGE_MAX,
+    PolicyStats, Report, ScheduleStats, SetPolicy, SetSchedule, Stats, TubeStats,
 };
 use crate::schedule::{self, Schedule};
 use crate::types::{JobId, JobState};
@@ -535,57 +536,96 @@ impl Session {
         })
     }
 
-    /// The document of the protocol's `stats`: YAML.
-    pub fn stats(&self) -> Pending<String> {
-        self.0.run_as(Command::Stats, |answer, _| document(answer))
+    /// The tubes that exist, in no particular order: `default`, and those with a job, a watcher or a
+    /// pause. All of them at once, as strings of the caller; the engine's thread does not copy them.
+    pub fn list_tubes(&self) -> Pending<Vec<String>> {
+        self.0.run_as(Command::ListTubes, |answer, _| match answer {
+            Answer::Tubes(tubes) => Ok(tubes.names_from(0).map(str::to_owned).collect()),
+            other => unreachable!("a list of tubes is answered {other:?}"),
+        })
     }
 
-    /// The document of the protocol's `stats-tube`: YAML.
+    /// The figures of the whole queue.
+    pub fn stats(&self) -> Pending<Stats> {
+        self.0
+            .run_as(Command::Stats, |answer, _| match report(answer) {
+                Report::Stats(stats) => Ok(*stats),
+                other => unreachable!("figures of the queue are {other:?}"),
+            })
+    }
+
+    /// The figures of a tube.
     ///
     /// # Errors
     /// [`JobError::NotFound`] when there is no such tube; [`JobError::BadTubeName`].
-    pub fn stats_tube(&self, tube: &str) -> Pending<String> {
+    pub fn stats_tube(&self, tube: &str) -> Pending<TubeStats> {
         let command = Command::StatsTube(tube.to_owned().into());
-        self.0.run_as(command, |answer, _| document(answer))
+        self.0.run_as(command, |answer, _| match report(answer) {
+            Report::Tube(stats) => Ok(stats),
+            other => unreachable!("figures of a tube are {other:?}"),
+        })
     }
 
-    /// The document of the protocol's `stats-job`: YAML.
+    /// The figures of a job.
+    ///
+    /// ```
+    /// use bsd::{JobState, PutOptions, Queue};
+    ///
+    /// let dir = tempfile::tempdir()?;
+    /// let queue = Queue::open(dir.path())?;
+    /// let id = queue.put("mail", "to: you", PutOptions::default()).wait()?;
+    ///
+    /// let stats = queue.stats_job(id).wait()?;
+    /// assert_eq!((stats.tube.as_str(), stats.state), ("mail", JobState::Ready));
+    /// assert_eq!((stats.reserves, stats.time_left), (0, None));
+    /// # queue.close()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// [`JobError::NotFound`].
-    pub fn stats_job(&self, id: JobId) -> Pending<String> {
-        self.0
-            .run_as(Command::StatsJob(id), |answer, _| document(answer))
+    pub fn stats_job(&self, id: JobId) -> Pending<JobStats> {
+        let command = Command::StatsJob(id);
+        self.0.run_as(command, |answer, _| match report(answer) {
+            Report::Job(stats) => Ok(stats),
+            other => unreachable!("figures of a job are {other:?}"),
+        })
     }
 
-    /// The document of the protocol's `stats-job-extended`, YAML: what a job has beyond a plain one, and
-    /// why its last delivery failed.
+    /// What a job has beyond a plain one, and why its last delivery failed.
     ///
     /// # Errors
     /// [`JobError::NotFound`].
-    pub fn stats_job_extended(&self, id: JobId) -> Pending<String> {
+    pub fn stats_job_extended(&self, id: JobId) -> Pending<ExtendedJobStats> {
         let command = Command::StatsJobExtended(id);
-        self.0.run_as(command, |answer, _| document(answer))
+        self.0.run_as(command, |answer, _| match report(answer) {
+            Report::ExtendedJob(stats) => Ok(*stats),
+            other => unreachable!("more of a job is {other:?}"),
+        })
     }
 
-    /// The document of the protocol's `stats-policy`, YAML: the policy of a tube, which need not exist,
-    /// and what it has done.
+    /// The policy of a tube, which need not exist, and what it has done.
     ///
     /// # Errors
     /// [`JobError::NotFound`] without a policy; [`JobError::BadTubeName`].
-    pub fn stats_policy(&self, tube: &str) -> Pending<String> {
+    pub fn stats_policy(&self, tube: &str) -> Pending<PolicyStats> {
         let command = Command::StatsPolicy(tube.to_owned().into());
-        self.0.run_as(command, |answer, _| document(answer))
+        self.0.run_as(command, |answer, _| match report(answer) {
+            Report::Policy(stats) => Ok(*stats),
+            other => unreachable!("figures of a policy are {other:?}"),
+        })
     }
 
-    /// The document of the protocol's `stats-schedule`, YAML: a schedule, how far it has come, and when
-    /// it fires next.
+    /// A schedule, how far it has come, and when it fires next.
     ///
     /// # Errors
     /// [`JobError::NotFound`].
-    pub fn stats_schedule(&self, name: &str) -> Pending<String> {
+    pub fn stats_schedule(&self, name: &str) -> Pending<ScheduleStats> {
         let command = Command::StatsSchedule(name.to_owned().into());
-        self.0.run_as(command, |answer, _| document(answer))
+        self.0.run_as(command, |answer, _| match report(answer) {
+            Report::Schedule(stats) => Ok(*stats),
+            other => unreachable!("figures of a schedule are {other:?}"),
+        })
     }
 }
 
@@ -625,9 +665,9 @@ pub(super) fn found(answer: Answer) -> Result<Job, JobError> {
     }
 }
 
-fn document(answer: Answer) -> Result<String, JobError> {
+fn report(answer: Answer) -> Report {
     match answer {
-        Answer::Document(text) => Ok(String::from_utf8_lossy(&text).into_owned()),
+        Answer::Report(report) => report,
         other => unreachable!("what is reported is answered {other:?}"),
     }
 }

@@ -6,11 +6,13 @@
 
 use super::number::push_u64;
 use super::yaml::{write_ids, write_jobs};
-use super::{BatchJob, Batched, JobPage, Refusal, Reply, Shown};
+use super::{BatchJob, Batched, JobPage, Refusal, Reply, Report, Shown};
 use crate::types::JobId;
 
 /// Digits of the largest number.
 const NUMBER_SIZE_MAX: usize = 20;
+/// Bytes of the document of `stats`, or somewhat more.
+const REPORT_SIZE: usize = 1536;
 
 /// Appends the bytes of `reply` to `out`.
 pub fn encode(reply: &Reply<'_>, out: &mut Vec<u8>) {
@@ -22,6 +24,7 @@ pub fn encode(reply: &Reply<'_>, out: &mut Vec<u8>) {
         Reply::ReservedBatch(jobs) => reserved_batch(jobs, out),
         Reply::Found(id, body) => job("FOUND ", id, body, out),
         Reply::Yaml(document) => sized("OK ", document, out),
+        Reply::Report(report) => document(report, out),
         Reply::Jobs(page) => jobs(page, out),
         Reply::Watching(count) => number("WATCHING ", count as u64, out),
         Reply::KickedCount(count) => number("KICKED ", count, out),
@@ -129,6 +132,13 @@ fn batch_job_begin(id: JobId, tube: &str, size: usize, out: &mut Vec<u8>) {
     word(" ", out);
     word(tube, out);
     number(" ", size as u64, out);
+}
+
+#[inline(never)]
+fn document(report: &Report, out: &mut Vec<u8>) {
+    let mut document = Vec::with_capacity(REPORT_SIZE);
+    report.write(&mut document);
+    sized("OK ", &document, out);
 }
 
 #[inline(never)]

@@ -7,7 +7,9 @@
 //! | `parse` | what one line says |
 //! | `extended` | what one line says that beanstalkd does not know |
 //! | `encode` | the bytes of a reply: [`encode()`] |
-//! | `yaml` | the documents of `stats` and the lists |
+//! | `stats` | what `stats` and its kin say, as types |
+//! | `yaml` | the documents of that, and the lists |
+//! | `extended_yaml` | those that beanstalkd does not have |
 //! | `number` | decimal digits, both ways |
 //!
 //! Nothing here knows a socket, a queue or a clock. Nothing that a client sends is an error in
@@ -20,6 +22,7 @@ mod extended_yaml;
 mod number;
 mod parse;
 mod request;
+mod stats;
 mod yaml;
 
 #[cfg(any(test, feature = "sim"))]
@@ -27,10 +30,11 @@ pub mod any_bytes;
 
 pub use decode::{Decoder, Limits};
 pub use encode::{encode, encode_body_begin, encode_document_begin, encode_document_end};
-pub use extended_yaml::{JobExtended, PolicyStats, ScheduleStats};
 pub use request::{
     BATCH_MAX, BatchJob, Batched, Capabilities, Command, Conflict, Cursor, JobKey, JobPage,
     ListJobs, OnEach, Op, PAGE_MAX, Protocol, PutWith, Refusal, Reply, Request, SetPolicy,
     SetSchedule, Shown,
 };
-pub use yaml::{JobStats, ServerStats, TubeStats, write_listed_tube, write_tube_list};
+pub(crate) use stats::ShownTimes;
+pub use stats::{ExtendedJobStats, JobStats, PolicyStats, Report, ScheduleStats, Stats, TubeStats};
+pub use yaml::{write_listed_tube, write_tube_list};

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
+use super::Report;
 use crate::attributes::Unique;
 use crate::clearing::ClearedStates;
 use crate::pattern::Pattern;
@@ -545,6 +546,8 @@ pub enum Reply<'a> {
     Found(JobId, &'a [u8]),
     /// `OK <bytes>` and a YAML document (which includes its last newline)
     Yaml(&'a [u8]),
+    /// `OK <bytes>` and a YAML document: the answer to `stats` and its kin
+    Report(&'a Report),
     /// `OK <bytes>` and a YAML document: the answer to `list-jobs`
     Jobs(&'a JobPage),
     /// `WATCHING <count>`

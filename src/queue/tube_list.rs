@@ -13,7 +13,7 @@ const LISTED_LEN: usize = 256;
 /// The tubes at one moment, in the order of `list-tubes`: the order of creation, except that the
 /// last one takes the place of a removed one. Taking a list is cheap, and it does not change when
 /// tubes come and go; so a long list can be written in slices.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TubeList {
     /// All full except the last. They are shared; a change copies the part that it changes.
     parts: Vec<Arc<Vec<Listed>>>,

@@ -22,8 +22,8 @@ fn put(queue: &mut JobQueue, tube: &str) -> JobId {
     queue.put(tube, b"body", PutOptions::default()).unwrap()
 }
 
-fn state(queue: &JobQueue, id: JobId) -> JobState {
-    queue.job(id).unwrap().state
+fn state(queue: &mut JobQueue, id: JobId) -> JobState {
+    queue.stats_job(id).unwrap().state
 }
 
 #[test]
@@ -34,19 +34,22 @@ fn a_session_does_to_a_job_whatever_a_client_of_the_server_can() {
     let id = put(&mut queue, "work");
     assert_eq!(queue.peek(id).unwrap().body, b"body");
     let job = queue.reserve().unwrap().unwrap();
-    assert_eq!((job.id, state(&queue, id)), (id, JobState::Reserved));
+    assert_eq!((job.id, state(&mut queue, id)), (id, JobState::Reserved));
     queue.touch(id).unwrap();
     queue.release(id, 7, 1000).unwrap();
-    assert_eq!(state(&queue, id), JobState::Delayed);
+    assert_eq!(state(&mut queue, id), JobState::Delayed);
     queue.kick(id).unwrap();
     assert_eq!(queue.reserve().unwrap().unwrap().id, id);
     queue.bury(id, 9).unwrap();
-    assert_eq!(state(&queue, id), JobState::Buried);
+    assert_eq!(state(&mut queue, id), JobState::Buried);
     queue.kick(id).unwrap();
     queue.pause("work", 1000).unwrap();
     assert_eq!(queue.reserve().unwrap(), None);
+    let tube = queue.stats_tube("work").unwrap();
+    assert_eq!((tube.current_jobs_ready, tube.cmd_pause_tube), (1, 1));
+    assert_eq!(queue.stats().unwrap().total_jobs, 1);
     queue.delete(id).unwrap();
-    assert!(queue.job(id).is_none());
+    assert_eq!(queue.stats_job(id), Err(JobError::NotFound));
 }
 
 #[test]
@@ -149,7 +152,7 @@ fn a_body_that_rotted_is_not_handed_out_and_its_job_is_buried() {
     let error = queue.peek(id).unwrap_err();
     assert!(matches!(error, JobError::Damaged), "{error:?}");
     assert!(error.to_string().contains("the job was buried"));
-    assert_eq!(state(&queue, id), JobState::Buried);
+    assert_eq!(state(&mut queue, id), JobState::Buried);
 }
 
 #[test]

@@ -2,15 +2,12 @@
 
 use std::time::Duration;
 
-use bsd::types::JobId as EmbeddedId;
-use bsd::{JobError, PutAttributes, PutOptions, Queue, Session};
+use bsd::{JobError, JobId as EmbeddedId, JobState, PutAttributes, PutOptions, Queue, Session};
 
 use super::retry::Retry;
 use super::source::{JobSession, JobSource};
 use crate::error::{Error, ErrorKind, Result};
-use crate::job::State;
 use crate::job::{Conflict, Failed, Inserted, Job, JobId, Put, Unique, seconds};
-use crate::stats::JobStats;
 
 /// The same worker, without a server: the queue is a directory of this program.
 ///
@@ -81,9 +78,8 @@ struct Embedded {
 }
 
 impl Embedded {
-    fn stats(&self, id: JobId) -> Result<JobStats> {
-        let document = self.session.stats_job(EmbeddedId(id)).wait()?;
-        JobStats::read(document.as_bytes())
+    fn stats(&self, id: JobId) -> Result<bsd::JobStats> {
+        Ok(self.session.stats_job(EmbeddedId(id)).wait()?)
     }
 
     fn pri(&self, id: JobId) -> Result<u32> {
@@ -145,7 +141,7 @@ impl JobSession for Embedded {
             return Ok(Failed::DeadLettered(tube.into()));
         }
         Ok(match self.stats(id) {
-            Ok(stats) if stats.state == State::Buried => Failed::Buried,
+            Ok(stats) if stats.state == JobState::Buried => Failed::Buried,
             Err(error) if error.kind() == ErrorKind::NotFound => Failed::Deleted,
             _ => Failed::Released,
         })

@@ -4,8 +4,8 @@
 
 use std::collections::BTreeMap;
 
-use bsd::clearing::ClearedStates;
-use bsd::{Bounds, JobError, Options, Queue};
+use bsd::protocol::Report;
+use bsd::{Bounds, ClearedStates, JobError, Options, Queue};
 use bsd_client::worker::{JobSession, JobSource, Retry};
 use bsd_client::{Error, Failed, Inserted};
 use serde_json::{Map, Value, json};
@@ -169,10 +169,16 @@ impl Connection {
             "peek_ready" => found(queue.peek_ready(&self.used).wait()?),
             "peek_delayed" => found(queue.peek_delayed(&self.used).wait()?),
             "peek_buried" => found(queue.peek_buried(&self.used).wait()?),
-            "stats_job" => read(&queue.stats_job(id()).wait()?),
-            "stats_job_extended" => read(&queue.stats_job_extended(id()).wait()?),
-            "stats_tube" => read(&queue.stats_tube(args.text("tube")).wait()?),
-            "stats_policy" => read(&queue.stats_policy(args.text("tube")).wait()?),
+            "stats_job" => read(&Report::Job(queue.stats_job(id()).wait()?)),
+            "stats_job_extended" => {
+                let stats = queue.stats_job_extended(id()).wait()?;
+                read(&Report::ExtendedJob(Box::new(stats)))
+            }
+            "stats_tube" => read(&Report::Tube(queue.stats_tube(args.text("tube")).wait()?)),
+            "stats_policy" => {
+                let stats = queue.stats_policy(args.text("tube")).wait()?;
+                read(&Report::Policy(Box::new(stats)))
+            }
             "move_job" => {
                 let moved = queue.move_job(id(), args.text("tube")).wait();
                 moved.map(|()| json!({}))?
@@ -194,8 +200,11 @@ impl Connection {
     }
 }
 
-/// An entry of a document for each of its lines.
-fn read(text: &str) -> Value {
+/// An entry for each line of the document that a server makes of the same figures.
+fn read(report: &Report) -> Value {
+    let mut text = Vec::new();
+    report.write(&mut text);
+    let text = String::from_utf8(text).unwrap();
     let lines = text.lines().filter_map(|line| line.split_once(": "));
     document(lines.map(|(name, value)| (name, value.trim_matches('"'))))
 }

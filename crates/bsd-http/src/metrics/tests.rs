@@ -184,8 +184,10 @@ struct Yaml(String);
 
 impl ReplySink for Yaml {
     fn reply(&mut self, _: ClientId, _: Ticket, reply: Reply<'_>) {
-        if let Reply::Yaml(text) = reply {
-            self.0 = String::from_utf8(text.to_vec()).unwrap();
+        if let Reply::Report(report) = reply {
+            let mut text = Vec::new();
+            report.write(&mut text);
+            self.0 = String::from_utf8(text).unwrap();
         }
     }
 }
