@@ -79,7 +79,7 @@ fn put_off(session: &Session, job: Reserved, why: &str) -> Result<(), JobError> 
     // The queue counts, so that the program need not.
     let releases = session.stats_job(job.id()).wait()?.releases;
     if releases + 1 < TRIES_MAX {
-        return job.release(70_000 + releases, 0).wait();
+        return job.release(70_000 + releases, Duration::ZERO).wait();
     }
     eprintln!("job {} is put aside: {why}", job.id());
     job.bury(0).wait()

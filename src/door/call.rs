@@ -1,6 +1,7 @@
 //! Answers to commands, and what must hold of a command before it is run.
 
 use std::borrow::Cow;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::attributes::{TEXT_SIZE_MAX, Unique, is_word};
 use crate::protocol::{
@@ -10,15 +11,28 @@ use crate::queue::TubeList;
 use crate::storage::StoreError;
 use crate::types::{JobId, is_tube_name};
 
-/// The options of a put.
+/// The options of a put. Times are kept in whole seconds: a fraction is rounded up. More than
+/// 4,294,967,295 s are refused with [`JobError::TooLong`].
+///
+/// ```
+/// use std::time::Duration;
+/// use bsd::PutOptions;
+///
+/// let later = PutOptions {
+///     delay: Duration::from_secs(60),
+///     ..PutOptions::default()
+/// };
+/// # assert_eq!(later.pri, 65_536);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PutOptions {
     /// Jobs with a smaller priority are reserved first; below 1024 is urgent.
     pub pri: u32,
-    /// Seconds before the job is ready.
-    pub delay: u32,
-    /// Seconds that a worker may take before the job becomes ready again; 0 counts as 1.
-    pub ttr: u32,
+    /// Time before the job is ready.
+    pub delay: Duration,
+    /// Time that a worker may take before the job becomes ready again. Less than a second counts as
+    /// one.
+    pub ttr: Duration,
 }
 
 impl Default for PutOptions {
@@ -26,8 +40,8 @@ impl Default for PutOptions {
     fn default() -> PutOptions {
         PutOptions {
             pri: 65_536,
-            delay: 0,
-            ttr: 120,
+            delay: Duration::ZERO,
+            ttr: Duration::from_secs(120),
         }
     }
 }
@@ -57,9 +71,10 @@ pub struct PutAttributes {
     /// The group that it belongs to, of the same characters: groups take turns where a policy says
     /// `fair`.
     pub group: Option<String>,
-    /// When it is ready, Unix time in seconds, in place of [`PutOptions::delay`], which has no effect
-    /// then. A time that is past is now.
-    pub at: Option<u32>,
+    /// When it is ready, in place of [`PutOptions::delay`], which has no effect then. It is rounded up to
+    /// a second. A time that is past is now; one after 7 February 2106 is refused with
+    /// [`JobError::TooLong`].
+    pub at: Option<SystemTime>,
 }
 
 impl Default for PutAttributes {
@@ -129,6 +144,9 @@ pub enum JobError {
         /// The bound.
         count_max: usize,
     },
+    /// A delay, a time to run or a pause of more than 4,294,967,295 s, or a point in time that is further
+    /// than that from 1970.
+    TooLong(Duration),
     /// No room on the disk, or the memory bound is reached: try again when jobs have been deleted.
     /// Or no job id is left, which is possible only after an import of the largest ids.
     OutOfSpace,
@@ -179,6 +197,14 @@ impl std::fmt::Display for JobError {
             JobError::TooMany { count, count_max } => {
                 write!(f, "the batch has {count} jobs, the bound is {count_max}")
             }
+            JobError::TooLong(time) => {
+                write!(
+                    f,
+                    "a time of {} s, the bound is {}",
+                    time.as_secs(),
+                    u32::MAX
+                )
+            }
             JobError::OutOfSpace => {
                 write!(f, "there is no room; try again when jobs have been deleted")
             }
@@ -228,27 +254,55 @@ impl From<StoreError> for JobError {
     }
 }
 
-/// The command that puts a job into a tube.
-#[must_use]
-pub fn put(tube: &str, body: impl Into<Vec<u8>>, options: PutOptions) -> Command<'static> {
-    let PutOptions { pri, delay, ttr } = options;
-    Command::Put {
-        tube: Some(tube.to_owned().into()),
-        pri,
-        delay,
-        ttr: ttr.max(1),
-        body: Cow::Owned(body.into()),
+/// A time as the protocol and the log have it, in whole seconds: a fraction is rounded up, so that nothing
+/// happens too early.
+///
+/// # Errors
+/// [`JobError::TooLong`].
+pub(crate) fn whole_seconds(time: Duration) -> Result<u32, JobError> {
+    let up = u64::from(time.subsec_nanos() > 0);
+    let seconds = u32::try_from(time.as_secs().saturating_add(up));
+    seconds.map_err(|_| JobError::TooLong(time))
+}
+
+impl PutOptions {
+    /// Priority, delay and time to run, as commands have them.
+    fn parts(self) -> Result<(u32, u32, u32), JobError> {
+        let PutOptions { pri, delay, ttr } = self;
+        Ok((pri, whole_seconds(delay)?, whole_seconds(ttr)?.max(1)))
     }
 }
 
+/// The command that puts a job into a tube.
+///
+/// # Errors
+/// [`JobError::TooLong`].
+pub fn put(
+    tube: &str,
+    body: impl Into<Vec<u8>>,
+    options: PutOptions,
+) -> Result<Command<'static>, JobError> {
+    let (pri, delay, ttr) = options.parts()?;
+    Ok(Command::Put {
+        tube: Some(tube.to_owned().into()),
+        pri,
+        delay,
+        ttr,
+        body: Cow::Owned(body.into()),
+    })
+}
+
 /// The command that puts a job with attributes into a tube.
+///
+/// # Errors
+/// [`JobError::TooLong`].
 pub(crate) fn put_with(
     tube: &str,
     body: impl Into<Vec<u8>>,
     options: PutOptions,
     attributes: PutAttributes,
-) -> Command<'static> {
-    let PutOptions { pri, delay, ttr } = options;
+) -> Result<Command<'static>, JobError> {
+    let (pri, delay, ttr) = options.parts()?;
     let PutAttributes {
         key,
         unique,
@@ -256,11 +310,13 @@ pub(crate) fn put_with(
         group,
         at,
     } = attributes;
-    Command::PutWith(Box::new(PutWith {
+    let since_1970 = |at: SystemTime| at.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let at = at.map(|at| whole_seconds(since_1970(at))).transpose()?;
+    Ok(Command::PutWith(Box::new(PutWith {
         tube: Some(tube.to_owned().into()),
         pri,
         delay: if at.is_none() { delay } else { 0 },
-        ttr: ttr.max(1),
+        ttr,
         at,
         key: key.map(|name| JobKey {
             name: Cow::Owned(name),
@@ -269,7 +325,7 @@ pub(crate) fn put_with(
         }),
         group: group.map(Cow::Owned),
         body: Cow::Owned(body.into()),
-    }))
+    })))
 }
 
 /// Check what the decoder of the protocol would refuse.

@@ -49,7 +49,7 @@ use std::sync::{Arc, OnceLock};
 
 pub(crate) use self::bell::Bell;
 pub use self::call::{Answer, Inserted, Job, JobError, PutAttributes, PutOptions, put};
-pub(crate) use self::call::{Outcome, put_with};
+pub(crate) use self::call::{Outcome, put_with, whole_seconds};
 pub use self::desk::Desk;
 use self::handover::{Channel, Load};
 use self::message::{Call, Note};

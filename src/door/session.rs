@@ -140,6 +140,31 @@ impl Session {
         self.pending(size, |giver| Asked::Command(command, giver), convert)
     }
 
+    /// The same, where there may be no such command: then nothing is asked for.
+    pub(crate) fn try_as<T>(
+        &self,
+        command: Result<Command<'static>, JobError>,
+        convert: Convert<T>,
+    ) -> Pending<T> {
+        match command {
+            Ok(command) => self.run_as(command, convert),
+            Err(error) => self.refused(error, convert),
+        }
+    }
+
+    /// A call that is answered with this error.
+    pub(crate) fn refused<T>(&self, error: JobError, convert: Convert<T>) -> Pending<T> {
+        let (giver, taker) = slot();
+        // The taker is here.
+        let _ = giver.give(Err(error));
+        Pending {
+            sending: Sending::nothing(self),
+            session: self.clone(),
+            taker,
+            convert,
+        }
+    }
+
     /// Do this in one step on the engine's thread, and convert its answer. Its changes are durable, as
     /// the policy says, when it is given.
     pub(crate) fn run_once_as<T>(
@@ -216,6 +241,17 @@ impl Sending {
             refuses: session.refuses,
             size: call.size,
             call: Some(call),
+            ticket: None,
+        }
+    }
+
+    /// Of a call that is answered already.
+    fn nothing(session: &Session) -> Sending {
+        Sending {
+            handle: session.handle.clone(),
+            refuses: session.refuses,
+            size: 0,
+            call: None,
             ticket: None,
         }
     }

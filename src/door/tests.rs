@@ -126,7 +126,7 @@ fn put(body: &[u8]) -> Command<'static> {
 }
 
 fn put_into(tube: &str, body: &[u8]) -> Command<'static> {
-    super::put(tube, body, PutOptions::default())
+    super::put(tube, body, PutOptions::default()).unwrap()
 }
 
 fn job(id: u64, body: &[u8]) -> Answer {
@@ -407,10 +407,10 @@ fn a_long_kick_holds_up_its_session_alone() {
     let (door, mut turns) = by_hand();
     let (session, other) = (door.session(), door.session());
     let options = PutOptions {
-        delay: 1000,
+        delay: Duration::from_secs(1000),
         ..PutOptions::default()
     };
-    let delayed = || super::put("t", b"a", options);
+    let delayed = || super::put("t", b"a", options).unwrap();
     let put = session.run_all((0..1000).map(|_| delayed()).collect());
     assert_eq!(turns.answer(put).unwrap().len(), 1000);
     let mut kicked = sent(session.kick("t", 1000));

@@ -81,7 +81,7 @@ impl JobQueue {
     /// Put a job into `tube`. Durable on return, as the policy says.
     ///
     /// # Errors
-    /// [`JobError::BadTubeName`], [`JobError::TooBig`], [`JobError::OutOfSpace`].
+    /// [`JobError::BadTubeName`], [`JobError::TooBig`], [`JobError::TooLong`], [`JobError::OutOfSpace`].
     pub fn put(&mut self, tube: &str, body: &[u8], options: PutOptions) -> Result<JobId, JobError> {
         let put = self.session.put(tube, body, options);
         self.answer(put)
@@ -90,7 +90,7 @@ impl JobQueue {
     /// Put a job that has a key or a group, as [`Session::put_with`](super::Session::put_with) does.
     ///
     /// # Errors
-    /// [`JobError::BadTubeName`], [`JobError::BadKey`], [`JobError::TooBig`], [`JobError::OutOfSpace`].
+    /// As for [`JobQueue::put`]; [`JobError::BadKey`].
     pub fn put_with(
         &mut self,
         tube: &str,
@@ -152,12 +152,12 @@ impl JobQueue {
         self.answer(delete)
     }
 
-    /// Give back a job that is reserved here, with a priority, after `delay` seconds. Durable on
-    /// return, as the policy says.
+    /// Give back a job that is reserved here, with a priority, after a delay, which is rounded up to a
+    /// second. Durable on return, as the policy says.
     ///
     /// # Errors
-    /// [`JobError::NotFound`], [`JobError::OutOfSpace`].
-    pub fn release(&mut self, id: JobId, pri: u32, delay: u32) -> Result<(), JobError> {
+    /// [`JobError::NotFound`], [`JobError::TooLong`], [`JobError::OutOfSpace`].
+    pub fn release(&mut self, id: JobId, pri: u32, delay: Duration) -> Result<(), JobError> {
         let release = self.session.release(id, pri, delay);
         self.answer(release)
     }
@@ -209,13 +209,13 @@ impl JobQueue {
         self.answer(ignore)
     }
 
-    /// Pause a tube for `seconds`: none of its jobs is handed out. Durable on return, as the policy
-    /// says.
+    /// Pause a tube for this time, which is rounded up to a second: none of its jobs is handed out.
+    /// [`Duration::ZERO`] ends a pause. Durable on return, as the policy says.
     ///
     /// # Errors
-    /// [`JobError::BadTubeName`], [`JobError::NotFound`] when there is no such tube.
-    pub fn pause(&mut self, tube: &str, seconds: u32) -> Result<(), JobError> {
-        let pause = self.session.pause(tube, seconds);
+    /// [`JobError::BadTubeName`], [`JobError::TooLong`]; [`JobError::NotFound`] when there is no such tube.
+    pub fn pause(&mut self, tube: &str, time: Duration) -> Result<(), JobError> {
+        let pause = self.session.pause(tube, time);
         self.answer(pause)
     }
 

@@ -4,7 +4,9 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
+use super::session::release;
 use crate::door::{self, Job, JobError, Pending, block_on};
 use crate::protocol::Command;
 use crate::types::JobId;
@@ -59,17 +61,17 @@ impl Reserved {
     /// [`JobError::NotFound`]: its time to run was over. If this is refused, the job is given back.
     pub fn delete(self) -> Finish {
         let delete = Command::Delete(self.job.id);
-        self.finish(delete)
+        self.finish(Ok(delete))
     }
 
-    /// Make the job ready again after `delay` seconds, with this priority. Durable when it has
-    /// succeeded, as the policy says. Dropping the job instead writes nothing.
+    /// Make the job ready again after a delay, which is rounded up to a second, with this priority.
+    /// Durable when it has succeeded, as the policy says. Dropping the job instead writes nothing.
     ///
     /// # Errors
-    /// [`JobError::NotFound`], [`JobError::OutOfSpace`].
-    pub fn release(self, pri: u32, delay: u32) -> Finish {
-        let id = self.job.id;
-        self.finish(Command::Release { id, pri, delay })
+    /// [`JobError::NotFound`], [`JobError::TooLong`], [`JobError::OutOfSpace`].
+    pub fn release(self, pri: u32, delay: Duration) -> Finish {
+        let release = release(self.job.id, pri, delay);
+        self.finish(release)
     }
 
     /// Set the job aside until it is kicked. Durable when it has succeeded, as the policy says.
@@ -78,7 +80,7 @@ impl Reserved {
     /// [`JobError::NotFound`], [`JobError::OutOfSpace`].
     pub fn bury(self, pri: u32) -> Finish {
         let id = self.job.id;
-        self.finish(Command::Bury { id, pri })
+        self.finish(Ok(Command::Bury { id, pri }))
     }
 
     /// Restart its time to run. Nothing durable.
@@ -101,9 +103,9 @@ impl Reserved {
         }
     }
 
-    fn finish(self, command: Command<'static>) -> Finish {
+    fn finish(self, command: Result<Command<'static>, JobError>) -> Finish {
         Finish {
-            pending: self.session.run_as(command, |_, _| Ok(())),
+            pending: self.session.try_as(command, |_, _| Ok(())),
             reserved: self,
         }
     }

@@ -1,12 +1,13 @@
 //! A worker's view of the queue: watched tubes and reserved jobs.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use super::reserved::Reserved;
 use crate::UsageError;
 use crate::clearing::ClearedStates;
 use crate::door::{
     self, Answer, Inserted, Job, JobError, Outcome, Pending, PutAttributes, PutOptions, Slice,
+    whole_seconds,
 };
 use crate::engine::{ScheduleChange, ScheduleRun};
 use crate::policy;
@@ -67,32 +68,31 @@ impl Session {
     /// Put a job into `tube`. Durable when its id is given, as the policy says.
     ///
     /// # Errors
-    /// [`JobError::BadTubeName`], [`JobError::TooBig`], [`JobError::OutOfSpace`].
+    /// [`JobError::BadTubeName`], [`JobError::TooBig`], [`JobError::TooLong`], [`JobError::OutOfSpace`].
     pub fn put(&self, tube: &str, body: impl Into<Vec<u8>>, options: PutOptions) -> Pending<JobId> {
         let put = door::put(tube, body, options);
-        self.0.run_as(put, |answer, _| inserted(answer))
+        self.0.try_as(put, |answer, _| inserted(answer))
     }
 
-    /// Put a job into `tube` that is ready at this Unix time, in seconds; [`PutOptions::delay`] has no
-    /// effect. A time that is past is now. The time becomes a delay when the job is put, rounded up to
-    /// a second: a clock that is set later does not change it. Durable when its id is given, as the
-    /// policy says.
+    /// Put a job into `tube` that is ready at this time; [`PutOptions::delay`] has no effect. A time that
+    /// is past is now. The time becomes a delay when the job is put, rounded up to a second: a clock that
+    /// is set later does not change it. Durable when its id is given, as the policy says.
     ///
     /// # Errors
-    /// [`JobError::BadTubeName`], [`JobError::TooBig`], [`JobError::OutOfSpace`].
+    /// As for [`Session::put`].
     pub fn put_at(
         &self,
         tube: &str,
         body: impl Into<Vec<u8>>,
         options: PutOptions,
-        at: u32,
+        at: SystemTime,
     ) -> Pending<JobId> {
         let attributes = PutAttributes {
             at: Some(at),
             ..PutAttributes::default()
         };
         let put = door::put_with(tube, body, options, attributes);
-        self.0.run_as(put, |answer, _| inserted(answer))
+        self.0.try_as(put, |answer, _| inserted(answer))
     }
 
     /// Put a job that has a key or a group into `tube`, unless another job has its key: then nothing is
@@ -101,7 +101,7 @@ impl Session {
     /// Durable when the result is given, as the policy says, be the job a new one or not.
     ///
     /// # Errors
-    /// [`JobError::BadTubeName`], [`JobError::BadKey`], [`JobError::TooBig`], [`JobError::OutOfSpace`].
+    /// As for [`Session::put`]; [`JobError::BadKey`].
     pub fn put_with(
         &self,
         tube: &str,
@@ -110,7 +110,7 @@ impl Session {
         attributes: PutAttributes,
     ) -> Pending<Inserted> {
         let put = door::put_with(tube, body, options, attributes);
-        self.0.run_as(put, |answer, _| put_or_not(answer))
+        self.0.try_as(put, |answer, _| put_or_not(answer))
     }
 
     /// Put many jobs into `tube`, in order, with one write and one sync, unless they take longer
@@ -118,7 +118,7 @@ impl Session {
     /// given, as the policy says; after a crash before that the first of them may be there.
     ///
     /// # Errors
-    /// For each: as for [`Session::put`].
+    /// For each: as for [`Session::put`]. For all of them, and then none is put: [`JobError::TooLong`].
     pub fn put_many<B: Into<Vec<u8>>>(
         &self,
         tube: &str,
@@ -126,8 +126,11 @@ impl Session {
         options: PutOptions,
     ) -> Pending<Vec<Result<JobId, JobError>>> {
         let put = |body| door::put(tube, body, options);
-        let puts = bodies.into_iter().map(put).collect();
-        self.0.run_all_as(puts, |answer, _| each(answer, inserted))
+        let puts: Result<_, _> = bodies.into_iter().map(put).collect();
+        match puts {
+            Ok(puts) => self.0.run_all_as(puts, |answer, _| each(answer, inserted)),
+            Err(error) => self.0.refused(error, |answer, _| each(answer, inserted)),
+        }
     }
 
     /// Reserve the most urgent ready job of the watched tubes; wait until there is one. The
@@ -215,22 +218,23 @@ impl Session {
     /// # Errors
     /// [`JobError::TooMany`]; [`JobError::OutOfSpace`], and then nothing happened.
     pub fn delete_batch(&self, ids: impl IntoIterator<Item = JobId>) -> Pending<Vec<JobId>> {
-        self.batch(OnEach::Delete, ids)
+        self.batch(Ok(OnEach::Delete), ids)
     }
 
-    /// Give back at most 1,000 jobs that are reserved here, with a priority, after `delay` seconds: after
-    /// a crash the log says that of all of them or of none. Gives those that are not reserved here.
-    /// Durable when it has succeeded, as the policy says.
+    /// Give back at most 1,000 jobs that are reserved here, with a priority, after a delay, which is
+    /// rounded up to a second: after a crash the log says that of all of them or of none. Gives those that
+    /// are not reserved here. Durable when it has succeeded, as the policy says.
     ///
     /// # Errors
-    /// [`JobError::TooMany`]; [`JobError::OutOfSpace`], and then nothing happened.
+    /// [`JobError::TooMany`], [`JobError::TooLong`]; [`JobError::OutOfSpace`], and then nothing happened.
     pub fn release_batch(
         &self,
         ids: impl IntoIterator<Item = JobId>,
         pri: u32,
-        delay: u32,
+        delay: Duration,
     ) -> Pending<Vec<JobId>> {
-        self.batch(OnEach::Release { pri, delay }, ids)
+        let release = whole_seconds(delay).map(|delay| OnEach::Release { pri, delay });
+        self.batch(release, ids)
     }
 
     /// Restart the time to run of at most 1,000 jobs that are reserved here. Gives those that are not.
@@ -239,26 +243,30 @@ impl Session {
     /// # Errors
     /// [`JobError::TooMany`].
     pub fn touch_batch(&self, ids: impl IntoIterator<Item = JobId>) -> Pending<Vec<JobId>> {
-        self.batch(OnEach::Touch, ids)
+        self.batch(Ok(OnEach::Touch), ids)
     }
 
-    fn batch(&self, on_each: OnEach, ids: impl IntoIterator<Item = JobId>) -> Pending<Vec<JobId>> {
+    fn batch(
+        &self,
+        on_each: Result<OnEach, JobError>,
+        ids: impl IntoIterator<Item = JobId>,
+    ) -> Pending<Vec<JobId>> {
         let ids = ids.into_iter().collect();
-        let batch = Command::Batch { on_each, ids };
-        self.0.run_as(batch, |answer, _| match answer {
+        let batch = on_each.map(|on_each| Command::Batch { on_each, ids });
+        self.0.try_as(batch, |answer, _| match answer {
             Answer::AllBut(missing) => Ok(missing),
             other => unreachable!("a batch is answered {other:?}"),
         })
     }
 
-    /// Give back a job that is reserved here, with a priority, after `delay` seconds. Durable when
-    /// it has succeeded, as the policy says.
+    /// Give back a job that is reserved here, with a priority, after a delay, which is rounded up to a
+    /// second. Durable when it has succeeded, as the policy says.
     ///
     /// # Errors
-    /// [`JobError::NotFound`], [`JobError::OutOfSpace`].
-    pub fn release(&self, id: JobId, pri: u32, delay: u32) -> Pending<()> {
-        let command = Command::Release { id, pri, delay };
-        self.0.run_as(command, |answer, _| done(answer))
+    /// [`JobError::NotFound`], [`JobError::TooLong`], [`JobError::OutOfSpace`].
+    pub fn release(&self, id: JobId, pri: u32, delay: Duration) -> Pending<()> {
+        let command = release(id, pri, delay);
+        self.0.try_as(command, |answer, _| done(answer))
     }
 
     /// Set a job that is reserved here aside until it is kicked. Durable when it has succeeded, as
@@ -460,17 +468,15 @@ impl Session {
         self.0.kick(tube, bound)
     }
 
-    /// Pause a tube for `seconds`: none of its jobs is handed out; 0 ends a pause. Durable when it
-    /// has succeeded, as the policy says.
+    /// Pause a tube for this time, which is rounded up to a second: none of its jobs is handed out.
+    /// [`Duration::ZERO`] ends a pause. Durable when it has succeeded, as the policy says.
     ///
     /// # Errors
-    /// [`JobError::BadTubeName`], [`JobError::NotFound`] when there is no such tube.
-    pub fn pause(&self, tube: &str, seconds: u32) -> Pending<()> {
-        let pause = Command::PauseTube {
-            tube: tube.to_owned().into(),
-            delay: seconds,
-        };
-        self.0.run_as(pause, |answer, _| done(answer))
+    /// [`JobError::BadTubeName`], [`JobError::TooLong`]; [`JobError::NotFound`] when there is no such tube.
+    pub fn pause(&self, tube: &str, time: Duration) -> Pending<()> {
+        let tube = tube.to_owned().into();
+        let pause = whole_seconds(time).map(|delay| Command::PauseTube { tube, delay });
+        self.0.try_as(pause, |answer, _| done(answer))
     }
 
     /// A job with its body, whatever its state.
@@ -627,6 +633,12 @@ impl Session {
             other => unreachable!("figures of a schedule are {other:?}"),
         })
     }
+}
+
+/// The command that releases a job.
+pub(super) fn release(id: JobId, pri: u32, delay: Duration) -> Result<Command<'static>, JobError> {
+    let delay = whole_seconds(delay)?;
+    Ok(Command::Release { id, pri, delay })
 }
 
 pub(super) fn inserted(answer: Answer) -> Result<JobId, JobError> {

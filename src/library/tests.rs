@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::task::{Context, Poll, Waker};
 use std::thread;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 mod stats;
+mod times;
 
 use super::*;
 use crate::attributes::{Reason, Unique};
@@ -43,6 +44,11 @@ fn in_memory(bounds: Bounds) -> Queue {
 fn put(session: &Session, body: &str) -> JobId {
     let put = session.put("default", body, PutOptions::default());
     put.wait().unwrap()
+}
+
+/// The last second that a job can be put for.
+fn latest() -> SystemTime {
+    UNIX_EPOCH + Duration::from_secs(u32::MAX.into())
 }
 
 /// A call that was sent, without an answer so far.
@@ -116,7 +122,7 @@ fn a_reserved_job_is_given_back_unless_it_is_finished() {
     drop(let_go);
     block_on(held).unwrap();
     drop(again());
-    again().release(5, 0).wait().unwrap();
+    again().release(5, Duration::ZERO).wait().unwrap();
     again().bury(5).wait().unwrap();
     assert_eq!(queue.peek_buried("default").wait().unwrap().id, id);
     assert_eq!(queue.kick("default", 10).wait(), Ok(1));
@@ -143,7 +149,7 @@ fn a_batch_is_reserved_and_each_of_its_jobs_is_given_back_unless_it_is_finished(
     let kept: Vec<JobId> = batch(2000).into_iter().map(|job| job.keep().id).collect();
     assert_eq!(kept, ids[1..]);
     assert_eq!(queue.touch_batch(ids.clone()).wait(), Ok(vec![ids[0]]));
-    let released = queue.release_batch(kept.clone(), 7, 0);
+    let released = queue.release_batch(kept.clone(), 7, Duration::ZERO);
     assert_eq!(released.wait(), Ok(vec![]));
     assert_eq!(queue.delete_batch(ids.clone()).wait(), Ok(vec![ids[0]]));
     let many = queue.delete_batch((0..1001).map(JobId));
@@ -178,9 +184,12 @@ fn who_waits_for_a_batch_is_woken_and_a_batch_that_no_one_takes_is_given_back() 
 fn jobs_are_put_at_a_time_and_listed_page_by_page() {
     let queue = in_memory(Bounds::default());
     let options = PutOptions::default();
-    let now = queue.put_at("mail", "a", options, 0).wait().unwrap();
+    let now = queue
+        .put_at("mail", "a", options, UNIX_EPOCH)
+        .wait()
+        .unwrap();
     let then = queue
-        .put_at("mail", "bb", options, u32::MAX)
+        .put_at("mail", "bb", options, latest())
         .wait()
         .unwrap();
     let list = |state, after| queue.list_jobs("mail", state, after, 1).wait();
@@ -387,7 +396,10 @@ fn looks_and_pauses_are_those_of_the_protocol() {
         queue.peek_delayed("default").wait(),
         Err(JobError::NotFound)
     );
-    queue.pause("default", 100).wait().unwrap();
+    queue
+        .pause("default", Duration::from_secs(100))
+        .wait()
+        .unwrap();
     let none = queue.reserve_within(Duration::ZERO).wait().unwrap();
     assert!(none.is_none());
     assert!(matches!(

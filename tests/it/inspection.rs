@@ -5,6 +5,7 @@
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bsd::storage::SimFs;
 use bsd::storage::format::{Record, parse_file_name};
@@ -57,9 +58,9 @@ fn as_put(disk: &SimFs, job: JobId) -> (State, u64) {
 fn a_job_begins_its_life_ready_or_delayed_until_a_time_that_is_told() {
     let disk = SimFs::new(1);
     let mut queue = JobQueue::open_with(&options(&disk, DIR)).unwrap();
-    let mut put = |delay| {
+    let mut put = |seconds| {
         let with = PutOptions {
-            delay,
+            delay: Duration::from_secs(seconds),
             ..PutOptions::default()
         };
         queue.put("t", b"body", with).unwrap()

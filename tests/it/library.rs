@@ -36,14 +36,14 @@ fn a_session_does_to_a_job_whatever_a_client_of_the_server_can() {
     let job = queue.reserve().unwrap().unwrap();
     assert_eq!((job.id, state(&mut queue, id)), (id, JobState::Reserved));
     queue.touch(id).unwrap();
-    queue.release(id, 7, 1000).unwrap();
+    queue.release(id, 7, Duration::from_secs(1000)).unwrap();
     assert_eq!(state(&mut queue, id), JobState::Delayed);
     queue.kick(id).unwrap();
     assert_eq!(queue.reserve().unwrap().unwrap().id, id);
     queue.bury(id, 9).unwrap();
     assert_eq!(state(&mut queue, id), JobState::Buried);
     queue.kick(id).unwrap();
-    queue.pause("work", 1000).unwrap();
+    queue.pause("work", Duration::from_secs(1000)).unwrap();
     assert_eq!(queue.reserve().unwrap(), None);
     let tube = queue.stats_tube("work").unwrap();
     assert_eq!((tube.current_jobs_ready, tube.cmd_pause_tube), (1, 1));
@@ -87,7 +87,7 @@ fn a_call_waits_for_a_job_that_becomes_ready_by_itself_and_no_longer_than_it_was
         None
     );
     let delayed = PutOptions {
-        delay: 1,
+        delay: Duration::from_secs(1),
         ..PutOptions::default()
     };
     let id = queue.put("default", b"soon", delayed).unwrap();
@@ -108,11 +108,11 @@ fn what_cannot_be_done_is_refused_in_words_and_changes_nothing() {
     let gone = JobId(99);
     said(queue.delete(gone), "no such job");
     said(queue.touch(id), "not in a state that allows this");
-    said(queue.release(id, 1, 0), "no such job");
+    said(queue.release(id, 1, Duration::ZERO), "no such job");
     said(queue.bury(id, 1), "no such job");
     said(queue.kick(id), "no such job");
     said(queue.peek(gone).map(|_| ()), "no such job");
-    said(queue.pause("absent", 1), "no such job");
+    said(queue.pause("absent", Duration::from_secs(1)), "no such job");
     said(queue.watch("a b").map(|_| ()), "\"a b\" is no tube name");
     said(queue.ignore("-a").map(|_| ()), "not beginning with -");
     said(queue.ignore("default").map(|_| ()), "the last watched tube");

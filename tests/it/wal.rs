@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bsd::random::Random;
 use bsd::storage::SimFs;
@@ -55,7 +56,7 @@ pub(crate) fn log() -> SimFs {
         let body = vec![b'a' + (round % 26) as u8; random.below(900) as usize];
         let delay = if random.one_in(10) { 1000 } else { 0 };
         let put = PutOptions {
-            delay,
+            delay: Duration::from_secs(delay),
             ..PutOptions::default()
         };
         queue.put("work", &body, put).unwrap();
@@ -65,7 +66,7 @@ pub(crate) fn log() -> SimFs {
             };
             match random.below(4) {
                 0 => queue.bury(job.id, 7).unwrap(),
-                1 => queue.release(job.id, 9, 0).unwrap(),
+                1 => queue.release(job.id, 9, Duration::ZERO).unwrap(),
                 _ => queue.delete(job.id).unwrap(),
             }
         }
@@ -509,7 +510,7 @@ fn every_bit_of_a_small_log_flipped_gives_the_verdict_of_a_start() {
             "b",
             b"second",
             PutOptions {
-                delay: 9,
+                delay: Duration::from_secs(9),
                 ..PutOptions::default()
             },
         )

@@ -18,6 +18,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use bsd::random::Random;
 use bsd::storage::SimFs;
@@ -88,7 +89,7 @@ fn work(queue: &mut JobQueue, random: &mut Random, bytes: u64) {
         written += body.len() as u64 + 100;
         let delay = if random.one_in(6) { 1000 } else { 0 };
         let put = PutOptions {
-            delay,
+            delay: Duration::from_secs(delay),
             ..PutOptions::default()
         };
         let tube = random.pick(&["work", "default"]);
@@ -99,8 +100,8 @@ fn work(queue: &mut JobQueue, random: &mut Random, bytes: u64) {
             };
             match random.below(5) {
                 0 => queue.delete(job.id).unwrap(),
-                1 => queue.release(job.id, 9, 100).unwrap(),
-                2 => queue.release(job.id, 5, 0).unwrap(),
+                1 => queue.release(job.id, 9, Duration::from_secs(100)).unwrap(),
+                2 => queue.release(job.id, 5, Duration::ZERO).unwrap(),
                 _ => queue.bury(job.id, 7).unwrap(),
             }
         }
@@ -112,7 +113,8 @@ fn work(queue: &mut JobQueue, random: &mut Random, bytes: u64) {
         if random.one_in(12) {
             // One that is ready cannot be kicked.
             let _ = queue.kick(last[0]);
-            queue.pause("work", random.below(2) as u32 * 600).unwrap();
+            let time = Duration::from_secs(random.below(2) * 600);
+            queue.pause("work", time).unwrap();
         }
     }
 }

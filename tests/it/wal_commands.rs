@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use bsd::types::JobId;
 use bsd::{JobQueue, Options, PutOptions, SyncPolicy};
@@ -23,9 +24,9 @@ fn open(dir: &Path) -> JobQueue {
     JobQueue::open_with(&options).unwrap()
 }
 
-fn put(queue: &mut JobQueue, tube: &str, delay: u32) -> JobId {
+fn put(queue: &mut JobQueue, tube: &str, seconds: u64) -> JobId {
     let put = PutOptions {
-        delay,
+        delay: Duration::from_secs(seconds),
         ..PutOptions::default()
     };
     queue.put(tube, tube.as_bytes(), put).unwrap()
@@ -167,13 +168,13 @@ fn the_life_of_a_job_is_told_in_words() {
     queue.watch("mail").unwrap();
     let id = put(&mut queue, "mail", 0);
     reserve(&mut queue, id);
-    queue.release(id, 9, 0).unwrap();
+    queue.release(id, 9, Duration::ZERO).unwrap();
     reserve(&mut queue, id);
     queue.bury(id, 9).unwrap();
     put(&mut queue, "video", 0);
     queue.kick(id).unwrap();
     reserve(&mut queue, id);
-    queue.release(id, 9, 3000).unwrap();
+    queue.release(id, 9, Duration::from_secs(3000)).unwrap();
     queue.delete(id).unwrap();
     put(&mut queue, "video", 0);
     queue.close().unwrap();
@@ -267,7 +268,7 @@ fn what_verify_and_info_say_is_there_for_programs_too() {
     for _ in 0..3 {
         put(&mut queue, "mail", 0);
     }
-    queue.pause("mail", 5000).unwrap();
+    queue.pause("mail", Duration::from_secs(5000)).unwrap();
     queue.close().unwrap();
     let (code, said) = wal(&["verify", text(dir.path()), "--json"]);
     assert_eq!(code, OK, "{said}");

@@ -8,6 +8,7 @@
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use bsd::random::Random;
 use bsd::types::JobId;
@@ -44,8 +45,10 @@ fn random_log(dir: &Path, random: &mut Random) {
         };
         let put = PutOptions {
             pri: random.next() as u32,
-            delay: [0, 0, 1, 100_000, u32::MAX][random.below(5) as usize],
-            ttr: random.below(1000) as u32,
+            delay: Duration::from_secs(
+                [0, 0, 1, 100_000, u32::MAX.into()][random.below(5) as usize],
+            ),
+            ttr: Duration::from_secs(random.below(1000)),
         };
         ids.push(queue.put(random.pick(&tubes), &body, put).unwrap());
         // Whether a command finds the job in a state that it fits is left to chance.
@@ -58,15 +61,17 @@ fn random_log(dir: &Path, random: &mut Random) {
         if let Some(job) = queue.reserve().unwrap() {
             match random.below(5) {
                 0 => queue.delete(job.id).unwrap(),
-                1 => queue.release(job.id, 7, 0).unwrap(),
-                2 => queue.release(job.id, random.next() as u32, 5000).unwrap(),
+                1 => queue.release(job.id, 7, Duration::ZERO).unwrap(),
+                2 => queue
+                    .release(job.id, random.next() as u32, Duration::from_secs(5000))
+                    .unwrap(),
                 3 => queue.bury(job.id, random.next() as u32).unwrap(),
                 _ => {}
             }
         }
         if random.one_in(50) {
             queue
-                .pause(random.pick(&tubes), random.below(9999) as u32)
+                .pause(random.pick(&tubes), Duration::from_secs(random.below(9999)))
                 .unwrap();
         }
         queue.tick().unwrap();

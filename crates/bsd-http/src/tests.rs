@@ -191,7 +191,7 @@ fn a_history_that_is_being_read_is_told_of_and_no_other_is_read_meanwhile() {
     running.wait_for("/readyz", 200);
     let session = running.door.session();
     for _ in 0..2 {
-        let put = bsd::door::put("t", b"b", bsd::PutOptions::default());
+        let put = bsd::door::put("t", b"b", bsd::PutOptions::default()).unwrap();
         session.run(put).wait().unwrap();
     }
     let http = running.http.as_ref().unwrap();
@@ -296,7 +296,7 @@ fn without_its_http_thread_the_queue_goes_on() {
     let open = TcpStream::connect(running.http.as_ref().unwrap().address()).unwrap();
     drop(running.http.take());
     let session = running.door.session();
-    let put = bsd::door::put("t", b"b", bsd::PutOptions::default());
+    let put = bsd::door::put("t", b"b", bsd::PutOptions::default()).unwrap();
     session.run(put).wait().unwrap();
     drop(open);
 }

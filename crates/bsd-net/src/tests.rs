@@ -816,7 +816,7 @@ fn g46_a_large_body_is_checked_a_few_pieces_a_turn_and_then_leaves_in_pieces() {
     let (mut server, address) = by_hand_with(Some(dir.path()));
     let mut client = connect(address);
     turn_until(&mut server, |server| server.connection_count == 1);
-    let put = door::put("default", vec![b'x'; SIZE], door::PutOptions::default());
+    let put = door::put("default", vec![b'x'; SIZE], door::PutOptions::default()).unwrap();
     let door = server.door();
     let putting = std::thread::spawn(move || door.session().run(put).wait());
     turn_until(&mut server, |_| putting.is_finished());

@@ -99,7 +99,10 @@ fn figures_of_the_queue_and_of_a_tube_count_jobs_by_their_states_and_calls_by_th
 fn a_pause_is_shown_as_long_as_it_is_on() {
     let queue = in_memory(Bounds::default());
     put(&queue, "a");
-    let pause = |seconds| queue.pause("default", seconds).wait().unwrap();
+    let pause = |seconds| {
+        let time = Duration::from_secs(seconds);
+        queue.pause("default", time).wait().unwrap();
+    };
     let shown = || {
         let stats = queue.stats_tube("default").wait().unwrap();
         (stats.pause, stats.pause_time_left)
@@ -119,7 +122,7 @@ fn figures_of_a_job_with_more_than_a_plain_one_say_when() {
         key: Some("k".into()),
         unique: Unique::Waiting,
         group: Some("g".into()),
-        at: Some(u32::MAX),
+        at: Some(latest()),
         ..PutAttributes::default()
     };
     let put = queue.put_with("default", "a", PutOptions::default(), attributes);

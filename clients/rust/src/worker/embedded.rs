@@ -1,13 +1,13 @@
 //! A queue in this process as a source of jobs.
 
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use bsd::{JobError, JobId as EmbeddedId, JobState, PutAttributes, PutOptions, Queue, Session};
 
 use super::retry::Retry;
 use super::source::{JobSession, JobSource};
 use crate::error::{Error, ErrorKind, Result};
-use crate::job::{Conflict, Failed, Inserted, Job, JobId, Put, Unique, seconds};
+use crate::job::{Conflict, Failed, Inserted, Job, JobId, Put, Unique};
 
 /// The same worker, without a server: the queue is a directory of this program.
 ///
@@ -56,9 +56,10 @@ impl From<JobError> for Error {
     fn from(error: JobError) -> Error {
         let kind = match &error {
             JobError::NotFound => ErrorKind::NotFound,
-            JobError::BadTubeName(_) | JobError::BadKey(_) | JobError::TooMany { .. } => {
-                ErrorKind::Usage
-            }
+            JobError::BadTubeName(_)
+            | JobError::BadKey(_)
+            | JobError::TooMany { .. }
+            | JobError::TooLong(_) => ErrorKind::Usage,
             JobError::TooBig { .. } => ErrorKind::JobTooBig,
             JobError::OutOfSpace | JobError::Busy => ErrorKind::OutOfMemory,
             JobError::NotIgnored => ErrorKind::NotIgnored,
@@ -91,8 +92,8 @@ impl JobSession for Embedded {
     fn put(&mut self, put: Put) -> Result<Inserted> {
         let options = PutOptions {
             pri: put.pri,
-            delay: seconds(put.delay)?,
-            ttr: seconds(put.ttr)?,
+            delay: put.delay,
+            ttr: put.ttr,
         };
         let attributes = PutAttributes {
             key: put.key,
@@ -105,7 +106,7 @@ impl JobSession for Embedded {
                 Conflict::Replace => bsd::Conflict::Replace,
             },
             group: put.group,
-            at: put.at,
+            at: put.at.map(|at| UNIX_EPOCH + Duration::from_secs(at.into())),
         };
         let tube = put.tube.as_deref().unwrap_or("default");
         let put = self.session.put_with(tube, put.body, options, attributes);
@@ -132,7 +133,7 @@ impl JobSession for Embedded {
     }
 
     fn release(&mut self, id: JobId, delay: Duration) -> Result<()> {
-        let (pri, delay) = (self.pri(id)?, seconds(delay)?);
+        let pri = self.pri(id)?;
         Ok(self.session.release(EmbeddedId(id), pri, delay).wait()?)
     }
 

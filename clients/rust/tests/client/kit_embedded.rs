@@ -189,11 +189,8 @@ impl Connection {
                 json!({"count": queue.clear_tube(args.text("tube"), states).wait()?})
             }
             "pause_tube" => {
-                let seconds = u32::try_from(args.number("delay")).unwrap();
-                queue
-                    .pause(args.text("tube"), seconds)
-                    .wait()
-                    .map(|()| json!({}))?
+                let pause = queue.pause(args.text("tube"), args.seconds("delay", 0));
+                pause.wait().map(|()| json!({}))?
             }
             other => panic!("{other} is not in the list of calls"),
         })

@@ -1,5 +1,7 @@
 //! Changes of one job, and of tubes.
 
+use std::time::Duration;
+
 use hyper::StatusCode;
 use serde_json::{Value, json};
 
@@ -62,18 +64,23 @@ pub(crate) async fn put(
     let usual = PutOptions::default();
     let options = PutOptions {
         pri: fields.number_of_job("priority", 0)?.unwrap_or(usual.pri),
-        delay: fields.number_of_job("delay", 0)?.unwrap_or(usual.delay),
-        ttr: fields.number_of_job("ttr", 1)?.unwrap_or(usual.ttr),
+        delay: seconds(fields.number_of_job("delay", 0)?).unwrap_or(usual.delay),
+        ttr: seconds(fields.number_of_job("ttr", 1)?).unwrap_or(usual.ttr),
     };
     let body = needed("body", fields.bytes("body")?)?;
     let session = doorway.door()?.session();
-    match session.run(door::put(&tube, body, options)).await {
+    let put = door::put(&tube, body, options).map_err(|error| of_error(&error))?;
+    match session.run(put).await {
         Ok(Reply::Inserted(id)) => {
             Ok(Said(format!("job {id}")).with(changed(StatusCode::CREATED, id)))
         }
         Ok(other) => unreachable!("a put is answered {other:?}"),
         Err(error) => Err(of_error(&error)),
     }
+}
+
+fn seconds(number: Option<u32>) -> Option<Duration> {
+    number.map(|seconds| Duration::from_secs(seconds.into()))
 }
 
 fn changed(status: StatusCode, id: JobId) -> Answer {

@@ -72,7 +72,7 @@ pub(super) async fn run<W: Work>(doorway: &Doorway, work: W) -> Result<W, Proble
 pub(super) fn of_error(error: &JobError) -> Problem {
     let status = match error {
         JobError::NotFound => StatusCode::NOT_FOUND,
-        JobError::BadTubeName(_) => StatusCode::BAD_REQUEST,
+        JobError::BadTubeName(_) | JobError::TooLong(_) => StatusCode::BAD_REQUEST,
         JobError::TooBig { .. } => StatusCode::PAYLOAD_TOO_LARGE,
         JobError::Damaged => StatusCode::INTERNAL_SERVER_ERROR,
         // It was the leader a moment ago, or the request was on its way.

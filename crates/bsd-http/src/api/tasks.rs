@@ -621,7 +621,7 @@ mod tests {
     pub(super) fn put(engine: &mut Engine, count: usize, size: usize) {
         Slice::alone(engine, NOW, |slice| {
             for _ in 0..count {
-                let order = bsd::door::put("t", vec![b'x'; size], PutOptions::default());
+                let order = bsd::door::put("t", vec![b'x'; size], PutOptions::default()).unwrap();
                 slice.run(order).unwrap();
             }
         });

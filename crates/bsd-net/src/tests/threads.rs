@@ -4,7 +4,7 @@ use super::*;
 
 fn served_by_door(session: &door::Session, count: usize) {
     for _ in 0..count {
-        let put = door::put("door", b"in", door::PutOptions::default());
+        let put = door::put("door", b"in", door::PutOptions::default()).unwrap();
         let Ok(door::Answer::Inserted(_)) = session.run(put).wait() else {
             panic!("a put is refused");
         };
@@ -41,7 +41,7 @@ fn threads_put_and_reserve_through_the_door_while_clients_do_so_through_sockets(
     let mut waiting = server.client();
     waiting.ask("watch over\r\n", "WATCHING 2\r\n");
     waiting.send("reserve\r\n");
-    let put = door::put("over", b"hi", door::PutOptions::default());
+    let put = door::put("over", b"hi", door::PutOptions::default()).unwrap();
     let Ok(door::Answer::Inserted(id)) = session.run(put).wait() else {
         panic!("a put is refused");
     };

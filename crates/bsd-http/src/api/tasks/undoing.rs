@@ -259,7 +259,7 @@ fn a_disk_without_room_for_all_of_them_leaves_all_as_they_were() {
     };
     let mut engine = Engine::open(&options, NOW).unwrap();
     loop {
-        let order = bsd::door::put("t", vec![b'x'; 50], bsd::door::PutOptions::default());
+        let order = bsd::door::put("t", vec![b'x'; 50], bsd::door::PutOptions::default()).unwrap();
         let done = Slice::alone(&mut engine, NOW, |slice| slice.run(order));
         sync(&mut engine, NOW);
         if done.is_err() {
