@@ -5,9 +5,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::attributes::{TEXT_SIZE_MAX, Unique, is_word};
 use crate::protocol::{
-    BATCH_MAX, Command, Conflict, JobKey, JobPage, PutWith, Reply, Report, Stats,
+    BATCH_MAX, BatchJob, Command, Conflict, JobKey, JobPage, PutWith, Reply, Report, Stats,
 };
-use crate::queue::TubeList;
+use crate::queue::{Delivery, TubeList};
 use crate::storage::StoreError;
 use crate::types::{JobId, is_tube_name};
 
@@ -117,6 +117,15 @@ pub struct Job {
     pub id: JobId,
     /// Body of the put.
     pub body: Vec<u8>,
+}
+
+/// A job that a session has reserved.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Delivered {
+    /// The job.
+    pub job: Job,
+    /// What is known of it beyond that.
+    pub delivery: Delivery,
 }
 
 /// Why a call was refused. Except for [`JobError::Store`] and [`JobError::Closed`], nothing
@@ -401,9 +410,9 @@ pub enum Answer {
     /// No job was put: this one has its key.
     Exists(JobId),
     /// A job is reserved by this session.
-    Reserved(Job),
+    Reserved(Delivered),
     /// Several jobs are reserved by this session.
-    ReservedMany(Vec<Job>),
+    ReservedMany(Vec<Delivered>),
     /// A job was looked at.
     Found(Job),
     /// There was no job within the time.
@@ -432,8 +441,9 @@ pub enum Answer {
 pub(crate) type Outcome = Result<Answer, JobError>;
 
 impl Answer {
-    /// A reply, in a form that outlives the call in which it was given.
-    pub(super) fn of(reply: Reply<'_>) -> Outcome {
+    /// A reply, in a form that outlives the call in which it was given. Of the jobs that it hands out
+    /// `deliveries` says the rest, in their order.
+    pub(super) fn of(reply: Reply<'_>, deliveries: &mut Vec<Delivery>) -> Outcome {
         let job = |id, body: &[u8]| Job {
             id,
             body: body.to_vec(),
@@ -441,10 +451,21 @@ impl Answer {
         match reply {
             Reply::Inserted(id) => Ok(Answer::Inserted(id)),
             Reply::Exists(id) => Ok(Answer::Exists(id)),
-            Reply::Reserved(id, body) => Ok(Answer::Reserved(job(id, body))),
-            Reply::ReservedBatch(jobs) => Ok(Answer::ReservedMany(
-                jobs.iter().map(|one| job(one.id, one.body)).collect(),
-            )),
+            Reply::Reserved(id, body) => match deliveries.pop() {
+                Some(delivery) => Ok(Answer::Reserved(Delivered {
+                    job: job(id, body),
+                    delivery,
+                })),
+                None => unreachable!("nothing is known of job {id}"),
+            },
+            Reply::ReservedBatch(jobs) => {
+                let delivered = |(one, delivery): (&BatchJob<'_>, Delivery)| Delivered {
+                    job: job(one.id, one.body),
+                    delivery,
+                };
+                let all = jobs.iter().zip(deliveries.drain(..));
+                Ok(Answer::ReservedMany(all.map(delivered).collect()))
+            }
             Reply::Found(id, body) => Ok(Answer::Found(job(id, body))),
             Reply::Using(tube) => Ok(Answer::Using(tube.into())),
             Reply::Watching(count) => Ok(Answer::Count(count as u64)),
@@ -481,20 +502,21 @@ impl Answer {
     /// The jobs that the session has reserved with it.
     pub(super) fn reserved(&self) -> impl Iterator<Item = JobId> {
         let jobs = match self {
-            Answer::Reserved(job) => std::slice::from_ref(job),
+            Answer::Reserved(one) => std::slice::from_ref(one),
             Answer::ReservedMany(jobs) => jobs,
             _ => &[],
         };
-        jobs.iter().map(|job| job.id)
+        jobs.iter().map(|one| one.job.id)
     }
 
     /// Bytes that it takes.
     pub(super) fn size(&self) -> usize {
         let held = match self {
-            Answer::Reserved(job) | Answer::Found(job) => job.body.len(),
+            Answer::Found(job) => job.body.len(),
+            Answer::Reserved(one) => one.job.body.len(),
             Answer::ReservedMany(jobs) => jobs
                 .iter()
-                .map(|job| size_of::<Job>() + job.body.len())
+                .map(|one| size_of::<Delivered>() + one.job.body.len())
                 .sum(),
             Answer::Document(document) => document.len(),
             // What they hold is small, or shared with the queue.

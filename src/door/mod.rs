@@ -48,7 +48,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 pub(crate) use self::bell::Bell;
-pub use self::call::{Answer, Inserted, Job, JobError, PutAttributes, PutOptions, put};
+pub use self::call::{Answer, Delivered, Inserted, Job, JobError, PutAttributes, PutOptions, put};
 pub(crate) use self::call::{Outcome, put_with, whole_seconds};
 pub use self::desk::Desk;
 use self::handover::{Channel, Load};

@@ -8,7 +8,7 @@ use super::call::{Answer, JobError, Outcome, check, size_of_outcome};
 use super::handover::{Giver, Load};
 use crate::engine::{Engine, Flow, Link, ReplySink, TubeDocument};
 use crate::protocol::{Command, Op, Reply, Request, Shown};
-use crate::queue::Terms;
+use crate::queue::{Delivery, Terms};
 use crate::storage::Body;
 use crate::types::{ClientId, JobId, Now, Ticket, Time};
 
@@ -60,6 +60,8 @@ pub(super) struct Seats {
     /// The session whose command is running, and its answer.
     running: Option<ClientId>,
     answered: Option<(Ticket, Outcome)>,
+    /// Of the jobs that the next reply hands out.
+    deliveries: Vec<Delivery>,
     /// Sessions that may continue: a caller in them has got the answer that was waited for.
     ready: Vec<ClientId>,
     /// Size of calls beyond what the channel counts, and the size to subtract.
@@ -447,7 +449,8 @@ impl Seats {
 
     /// The engine has a reply for one of these sessions.
     fn reply(&mut self, client: ClientId, after: Ticket, reply: Reply<'_>) {
-        self.answer(client, after, Answer::of(reply));
+        let outcome = Answer::of(reply, &mut self.deliveries);
+        self.answer(client, after, outcome);
     }
 
     fn answer(&mut self, client: ClientId, after: Ticket, outcome: Outcome) {
@@ -508,6 +511,10 @@ impl<S: ReplySink + ?Sized> ReplySink for Replies<'_, S> {
 
     fn is_inside(&self, client: ClientId) -> bool {
         self.seats.has(client)
+    }
+
+    fn note_delivery(&mut self, delivery: Delivery) {
+        self.seats.deliveries.push(delivery);
     }
 
     fn takes_pieces(&self, client: ClientId) -> bool {

@@ -186,6 +186,11 @@ impl Engine {
                 break;
             }
         }
+        if sink.is_inside(client) {
+            for (id, _) in &gathered.jobs {
+                sink.note_delivery(self.queue.delivery(*id, now.mono));
+            }
+        }
         let jobs = gathered.as_sent(&self.queue);
         sink.reply(client, self.after(), Reply::ReservedBatch(&jobs));
         Ok(Handed::Batch(jobs.len()))

@@ -316,6 +316,9 @@ impl Engine {
         let after = self.after();
         match self.store.read_body(place, id, tube_size, body_size) {
             Ok(body) => {
+                if sink.is_inside(client) {
+                    sink.note_delivery(self.queue.delivery(id, now.mono));
+                }
                 sink.reply(client, after, Reply::Reserved(id, body));
                 self.note_reserved(client, id, now)?;
                 Ok(Handed::Out)

@@ -119,6 +119,9 @@ impl Engine {
             Err(error) => return self.not_read(id, &error, now),
         };
         self.note_reserved(client, id, now)?;
+        if sink.is_inside(client) {
+            sink.note_delivery(self.queue.delivery(id, now.mono));
+        }
         sink.reply(client, self.after(), Reply::Reserved(id, &body));
         Ok(Handed::Out)
     }

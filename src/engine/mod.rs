@@ -84,7 +84,7 @@ use self::schedules::Schedules;
 use self::settings::Settings;
 use self::store::{MemoryStore, Store};
 use crate::protocol::{Op, Reply, Request, Shown};
-use crate::queue::{Queue, WaitEnd};
+use crate::queue::{Delivery, Queue, WaitEnd};
 use crate::shortage::Shortage;
 use crate::storage::convert::beanstalkd::{TakenOver, take_over};
 use crate::storage::disk::Fs;
@@ -220,11 +220,15 @@ pub trait ReplySink {
         false
     }
 
-    /// Whether this client is a caller in this process, which gets lists of tubes as they are: by
-    /// [`ReplySink::reply_in_parts`], however short.
+    /// Whether this client is a caller in this process, which gets what the protocol cannot say: lists of
+    /// tubes as they are, by [`ReplySink::reply_in_parts`], however short; and of each job that is handed
+    /// out, before the reply that does so, a [`ReplySink::note_delivery`].
     fn is_inside(&self, _: ClientId) -> bool {
         false
     }
+
+    /// What is known of a job that the next reply hands out.
+    fn note_delivery(&mut self, _: Delivery) {}
 
     /// A long document as a reply. Anyone who can, writes it down as it leaves; then nothing may be run
     /// for the client before it has left. Otherwise it is a [`Reply::Yaml`] at once.

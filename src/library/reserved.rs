@@ -7,8 +7,9 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use super::session::release;
-use crate::door::{self, Job, JobError, Pending, block_on};
+use crate::door::{self, Delivered, Job, JobError, Pending, block_on};
 use crate::protocol::Command;
+use crate::queue::Delivery;
 use crate::types::JobId;
 
 /// A job that this session has reserved. If it is dropped, also by a panic, the job is ready again
@@ -17,9 +18,11 @@ use crate::types::JobId;
 ///
 /// It is reserved for its time to run, from [`PutOptions::ttr`](crate::PutOptions::ttr). After that
 /// the job is ready again, and calls on this are refused with [`JobError::NotFound`].
+#[must_use = "the job is given back when this is dropped"]
 pub struct Reserved {
     session: door::Session,
     job: Job,
+    delivery: Delivery,
     /// The job must not be given back by this any more.
     is_over: bool,
 }
@@ -28,16 +31,19 @@ impl fmt::Debug for Reserved {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Reserved")
             .field("id", &self.job.id)
+            .field("tube", &self.delivery.tube)
             .field("size", &self.job.body.len())
             .finish_non_exhaustive()
     }
 }
 
 impl Reserved {
-    pub(super) fn new(session: &door::Session, job: Job) -> Reserved {
+    pub(super) fn new(session: &door::Session, delivered: Delivered) -> Reserved {
+        let Delivered { job, delivery } = delivered;
         Reserved {
             session: session.clone(),
             job,
+            delivery,
             is_over: false,
         }
     }
@@ -52,6 +58,40 @@ impl Reserved {
     #[must_use]
     pub fn body(&self) -> &[u8] {
         &self.job.body
+    }
+
+    /// The tube that it was in when it was handed out.
+    #[must_use]
+    pub fn tube(&self) -> &str {
+        &self.delivery.tube
+    }
+
+    /// How often it was handed out since its put, this time included: 1 at the first time, and more if it
+    /// was released, or kicked, or a worker's time to run was over. A crash may lose the count of the last
+    /// 50 ms, unless its tube has a `delivery-limit`.
+    #[must_use]
+    pub fn deliveries(&self) -> u32 {
+        self.delivery.count
+    }
+
+    /// Time from its put until it was handed out, a delay included. It stays the same while the job is
+    /// worked on.
+    #[must_use]
+    pub fn age(&self) -> Duration {
+        Duration::from_nanos(self.delivery.age_ns)
+    }
+
+    /// Its priority: smaller is more urgent.
+    #[must_use]
+    pub fn pri(&self) -> u32 {
+        self.delivery.pri
+    }
+
+    /// The time that the worker may take from the moment when it was handed out, or touched last. What is
+    /// left of it says [`Session::stats_job`](super::Session::stats_job).
+    #[must_use]
+    pub fn ttr(&self) -> Duration {
+        Duration::from_secs(self.delivery.ttr.into())
     }
 
     /// The work is done: when this has succeeded, the job is gone permanently. Durable then, as the

@@ -8,6 +8,7 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+mod deliveries;
 mod stats;
 mod times;
 

@@ -30,7 +30,7 @@
 //!
 //! Operations: `apply` changes · `attributes` those of attributes · `keys` which job has a key ·
 //! `policies` policies of tubes and deliveries that fail · `groups` fair tubes · `sessions` used and
-//! watched tubes · `reservations` · `waiting` and `wide` the choice of the next worker · `tubes` tubes
+//! watched tubes · `reservations` · `delivery` what is told of one · `waiting` and `wide` the choice of the next worker · `tubes` tubes
 //! and their pauses · `timer` timed events · `listing` jobs page by page · `stats` counts · `events`
 //! events for watchers.
 
@@ -40,6 +40,7 @@ mod attributes;
 mod claims;
 mod clearing;
 mod client;
+mod delivery;
 mod departed;
 mod dirty;
 mod doomed;
@@ -79,6 +80,7 @@ use std::time::Duration;
 
 pub use self::apply::{Applied, ApplyError, RecordDims};
 pub use self::client::{Terms, WaitEnd};
+pub use self::delivery::Delivery;
 pub use self::departed::TubeTotals;
 #[cfg(test)]
 pub(crate) use self::events::EVENTS_MAX;

@@ -11,7 +11,7 @@ fn served_by_door(session: &door::Session, count: usize) {
         let Ok(door::Answer::Reserved(job)) = session.reserve(None).wait() else {
             panic!("no job where one was put");
         };
-        let deleted = session.run(Command::Delete(job.id)).wait();
+        let deleted = session.run(Command::Delete(job.job.id)).wait();
         assert_eq!(deleted, Ok(door::Answer::Done));
     }
 }
