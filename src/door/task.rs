@@ -41,6 +41,7 @@ impl<W: Work> Running for Started<W> {
 /// it ends the work where it is.
 ///
 /// It begins when it is first polled. To see progress, share a value with the work.
+#[must_use = "nothing is done before it is polled or waited for"]
 pub struct Task<W> {
     session: Session,
     sending: Sending,
