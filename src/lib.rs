@@ -81,7 +81,10 @@ pub mod types;
 
 pub use attributes::{Reason, Unique};
 pub use clearing::ClearedStates;
-pub use door::{Bounds, Inserted, Job, JobError, Pending, PutAttributes, PutOptions, block_on};
+pub use door::{
+    Bounds, Inserted, Job, JobError, Pending, PutAttributes, PutOptions, Search, SearchCursor,
+    SearchPage, block_on,
+};
 pub use engine::Options;
 pub use error_class::{ErrorClass, SetupError, UsageError};
 pub use library::{Finish, JobQueue, Queue, Reserved, Session};

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use super::search::SearchPage;
 use crate::attributes::{TEXT_SIZE_MAX, Unique, is_word};
 use crate::protocol::{
     BATCH_MAX, BatchJob, Command, Conflict, JobKey, JobPage, PutWith, Reply, Report, Stats,
@@ -431,6 +432,8 @@ pub enum Answer {
     Document(Vec<u8>),
     /// Jobs of a tube.
     Jobs(JobPage),
+    /// Jobs that were searched for.
+    Searched(SearchPage),
     /// It is done to all jobs of a batch but these, which are not there or may not be changed here.
     AllBut(Vec<JobId>),
     /// The results of a batch, one for each command.
@@ -523,6 +526,7 @@ impl Answer {
             Answer::Report(_) => size_of::<Stats>(),
             Answer::Tubes(tubes) => tubes.len() / 16,
             Answer::Jobs(page) => size_of_val(&page.jobs[..]),
+            Answer::Searched(page) => size_of_val(&page.jobs[..]),
             Answer::AllBut(ids) => size_of_val(&ids[..]),
             Answer::Batch(outcomes) => outcomes.iter().map(size_of_outcome).sum(),
             _ => 0,

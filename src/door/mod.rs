@@ -16,6 +16,8 @@
 //! | `seats` | what the desk knows of each session, and the answers that are parked |
 //! | `work` | long work, in steps |
 //! | `task` | the caller's side of long work |
+//! | `scan` | going through jobs, a look at a time |
+//! | `search` | searches of the library, page by page |
 //!
 //! Nothing here opens a socket, starts a thread or reads a clock. The loop is woken by a closure.
 //!
@@ -36,6 +38,8 @@ mod handover;
 mod message;
 #[cfg(test)]
 mod model;
+mod scan;
+mod search;
 mod seats;
 mod session;
 mod sync;
@@ -53,6 +57,9 @@ pub(crate) use self::call::{Outcome, put_with, whole_seconds};
 pub use self::desk::Desk;
 use self::handover::{Channel, Load};
 use self::message::{Call, Note};
+pub use self::scan::{COST_MAX, Looked, Scan, Sought};
+pub(crate) use self::search::Searching;
+pub use self::search::{Search, SearchCursor, SearchPage};
 pub use self::seats::Replies;
 pub(crate) use self::session::Keeper;
 pub use self::session::{Pending, Session, block_on};
@@ -88,6 +95,11 @@ struct Shared {
 }
 
 impl Shared {
+    /// For a new session.
+    fn next_token(&self) -> u64 {
+        self.sessions.fetch_add(1, Ordering::Relaxed)
+    }
+
     /// The error for a caller whose call will not be answered.
     fn end(&self) -> JobError {
         match self.failed.get() {
@@ -139,8 +151,7 @@ impl Door {
 
     /// A session that keeps another object alive.
     pub(crate) fn session_with(&self, keeper: Option<Keeper>) -> Session {
-        let token = self.shared.sessions.fetch_add(1, Ordering::Relaxed);
-        Session::new(self.shared.clone(), token, keeper)
+        Session::new(self.shared.clone(), self.shared.next_token(), keeper)
     }
 
     /// Run long work, one step at a time.

@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::fmt;
 use std::future::Future;
+use std::ops::ControlFlow;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -13,7 +14,7 @@ use super::bell::Bell;
 use super::call::{Answer, JobError, Outcome, size_of_command};
 use super::handover::{Abandoned, Refused, Taker, slot};
 use super::message::{Asked, Batch, Call, Note};
-use super::work::{Once, Slice};
+use super::work::{Once, Slice, Step, Steps};
 use crate::protocol::{Command, Op};
 use crate::types::JobId;
 
@@ -175,6 +176,27 @@ impl Session {
         let size = size_of_val(&run);
         let once = |giver| Asked::Work(Box::new(Once::new(run, giver)));
         self.pending(size, once, convert)
+    }
+
+    /// Do this step by step on the engine's thread, in a session of its own, until it breaks off with an
+    /// answer, and convert that. If the caller gives up there is no further step.
+    pub(crate) fn run_steps_as<T>(
+        &self,
+        step: impl FnMut(&mut Slice<'_>) -> ControlFlow<Outcome, Step> + Send + 'static,
+        convert: Convert<T>,
+    ) -> Pending<T> {
+        let handle = &self.handle;
+        let beside = Session {
+            handle: Arc::new(Handle {
+                shared: handle.shared.clone(),
+                token: handle.shared.next_token(),
+                _keeper: handle._keeper.clone(),
+            }),
+            refuses: self.refuses,
+        };
+        let size = size_of_val(&step);
+        let steps = |giver| Asked::Work(Box::new(Steps::new(step, giver)));
+        beside.pending(size, steps, convert)
     }
 
     /// Kick at most `bound` jobs of a tube: the buried ones or, without buried ones, the delayed

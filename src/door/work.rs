@@ -3,6 +3,7 @@
 //! A step is a part of a turn of the loop. It has the engine to itself, and returns it when its
 //! slice is over. Between two steps any job may change in any way.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::call::{Answer, JobError, Outcome};
@@ -302,6 +303,50 @@ impl<F: FnOnce(&mut Slice<'_>) -> Outcome + Send> Running for Once<F> {
     fn step(&mut self, slice: &mut Slice<'_>) -> Step {
         self.outcome = self.run.take().map(|run| run(slice));
         Step::Done
+    }
+
+    fn finish(self: Box<Self>) {
+        if let Some(outcome) = self.outcome {
+            // If the caller no longer waits for it, it ends here.
+            let _ = self.giver.give(outcome);
+        }
+    }
+}
+
+/// Work of several steps, whose result is an answer.
+pub(super) struct Steps<F> {
+    step: F,
+    outcome: Option<Outcome>,
+    giver: Giver<Outcome>,
+}
+
+impl<F> Steps<F> {
+    pub(super) fn new(step: F, giver: Giver<Outcome>) -> Steps<F> {
+        Steps {
+            step,
+            outcome: None,
+            giver,
+        }
+    }
+}
+
+impl<F: FnMut(&mut Slice<'_>) -> ControlFlow<Outcome, Step> + Send> Running for Steps<F> {
+    fn is_abandoned(&self) -> bool {
+        self.giver.is_abandoned()
+    }
+
+    fn is_cancelled(&self) -> bool {
+        false
+    }
+
+    fn step(&mut self, slice: &mut Slice<'_>) -> Step {
+        match (self.step)(slice) {
+            ControlFlow::Continue(step) => step,
+            ControlFlow::Break(outcome) => {
+                self.outcome = Some(outcome);
+                Step::Done
+            }
+        }
     }
 
     fn finish(self: Box<Self>) {

@@ -6,8 +6,8 @@ use super::reserved::Reserved;
 use crate::UsageError;
 use crate::clearing::ClearedStates;
 use crate::door::{
-    self, Answer, Inserted, Job, JobError, Outcome, Pending, PutAttributes, PutOptions, Slice,
-    whole_seconds,
+    self, Answer, Inserted, Job, JobError, Outcome, Pending, PutAttributes, PutOptions, Search,
+    SearchCursor, SearchPage, Searching, Slice, whole_seconds,
 };
 use crate::engine::{ScheduleChange, ScheduleRun};
 use crate::policy;
@@ -540,6 +540,48 @@ impl Session {
             Answer::Jobs(page) => Ok(page),
             other => unreachable!("a list is answered {other:?}"),
         })
+    }
+
+    /// A page of the jobs that a search finds: the first one, or the one behind `after`, which is
+    /// [`SearchPage::next`] of the page before. It has at most `limit` jobs, and 1,000, and ends earlier when
+    /// 64 MiB of bodies were read: it may have fewer jobs, or none, and not be the last one. The engine
+    /// does other calls meanwhile. Jobs that are put after the begin of a page are not on it; one that
+    /// changes its state meanwhile may be passed by, or be found twice. If a buried job at which a page ended
+    /// is buried no more, the next page begins with the first buried job of its tube. Dropping the call ends
+    /// the search.
+    ///
+    /// ```
+    /// use bsd::{PutOptions, Queue, Search};
+    ///
+    /// let dir = tempfile::tempdir()?;
+    /// let queue = Queue::open(dir.path())?;
+    /// let id = queue.put("mail", "order 4711", PutOptions::default()).wait()?;
+    /// queue.put("mail", "order 4712", PutOptions::default()).wait()?;
+    ///
+    /// let search = Search {
+    ///     contains: b"4711".to_vec(),
+    ///     ..Search::default()
+    /// };
+    /// let page = queue.search(&search, None, 100)?.wait()?;
+    /// assert_eq!((page.jobs, page.next), (vec![id], None));
+    /// # queue.close()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// What is wrong with the search, or that `after` is of another one. The call's: those of all calls.
+    pub fn search(
+        &self,
+        search: &Search,
+        after: Option<&SearchCursor>,
+        limit: u16,
+    ) -> Result<Pending<SearchPage>, UsageError> {
+        let mut searching = Searching::new(search, after, limit)?;
+        let step = move |slice: &mut Slice<'_>| searching.step(slice);
+        Ok(self.0.run_steps_as(step, |answer, _| match answer {
+            Answer::Searched(page) => Ok(page),
+            other => unreachable!("a search is answered {other:?}"),
+        }))
     }
 
     /// The tubes that exist, in no particular order: `default`, and those with a job, a watcher or a

@@ -9,6 +9,7 @@ use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 mod deliveries;
+mod search;
 mod stats;
 mod times;
 

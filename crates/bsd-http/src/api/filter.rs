@@ -8,6 +8,7 @@ use super::fields::{Fields, needed};
 use super::look::body_value;
 use crate::answer::Problem;
 use bsd::attributes::{Attributes, Reason};
+use bsd::door::Sought;
 use bsd::queue::{JobView, Queue};
 use bsd::types::{JobId, JobState, Now, SECOND_NS};
 pub(crate) use bsd_net::pattern::Pattern;
@@ -165,20 +166,6 @@ impl Filter {
             .filter(|_| said == ["tube", "states"].len())
     }
 
-    /// Whether a job that was found by its id is where the jobs that are meant are.
-    pub(super) fn has_place(&self, job: &JobView<'_>, states: &[JobState]) -> bool {
-        states.contains(&job.state) && self.tube.matches(job.tube)
-    }
-
-    /// Whether a job may be meant, as far as that can be said without its body.
-    pub(super) fn matches(&self, queue: &Queue, job: &JobView<'_>, now: Now) -> bool {
-        let age_ns = now.mono.since(job.created).max(0);
-        self.ids.has(job.id.0)
-            && self.priorities.has(job.pri.into())
-            && self.ages.has((age_ns / SECOND_NS) as u64)
-            && self.matches_failure(queue, job.id)
-    }
-
     fn matches_failure(&self, queue: &Queue, id: JobId) -> bool {
         let (from, text) = (self.dead_lettered_from.as_ref(), self.text.as_ref());
         if self.reason.is_none() && from.is_none() && text.is_none() {
@@ -193,20 +180,35 @@ impl Filter {
             && from.is_none_or(is_from)
             && text.is_none_or(is_in)
     }
+}
 
-    /// Bytes that a look at a job reads beside those of its body.
-    pub(super) fn text_size(&self, queue: &Queue, id: JobId) -> usize {
+impl Sought for Filter {
+    fn tubes(&self) -> &Pattern {
+        &self.tube
+    }
+
+    fn listed(&self) -> Option<&[JobId]> {
+        self.listed.as_deref()
+    }
+
+    fn matches(&self, queue: &Queue, job: &JobView<'_>, now: Now) -> bool {
+        let age_ns = now.mono.since(job.created).max(0);
+        self.ids.has(job.id.0)
+            && self.priorities.has(job.pri.into())
+            && self.ages.has((age_ns / SECOND_NS) as u64)
+            && self.matches_failure(queue, job.id)
+    }
+
+    fn text_size(&self, queue: &Queue, id: JobId) -> usize {
         let list = self.text.as_ref().and_then(|_| queue.attributes(id));
         list.map_or(0, <[u8]>::len)
     }
 
-    /// The body has to be looked at too.
-    pub(super) fn needs_body(&self) -> bool {
+    fn needs_body(&self) -> bool {
         self.contains.is_some()
     }
 
-    /// Whether a body contains the text.
-    pub(super) fn matches_body(&self, body: &[u8]) -> bool {
+    fn matches_body(&self, body: &[u8]) -> bool {
         let contains = self.contains.as_ref();
         contains.is_none_or(|it| it.find(body).is_some())
     }

@@ -13,7 +13,6 @@
 //! | `schedules` | what is put by itself, and when? |
 //! | `clear` | all jobs of a tube in some states, at once |
 //! | `filter` | which jobs are meant? |
-//! | `scan` | which is the next of them? |
 //! | `drain` | are jobs taken? |
 //! | `events` | what happens to jobs, as it happens? |
 //! | `register` | what long work is there, how far is it, who may end it? |
@@ -41,7 +40,6 @@ pub(super) mod look;
 pub(super) mod policies;
 pub(super) mod ranking;
 pub(super) mod register;
-mod scan;
 pub(super) mod schedules;
 pub(super) mod search;
 pub(super) mod standby;

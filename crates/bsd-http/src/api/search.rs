@@ -6,17 +6,19 @@ use std::sync::atomic::Ordering;
 
 use serde_json::{Value, json};
 
-use super::LIMIT_MAX;
 use super::fields::{Fields, needed};
 use super::filter::Filter;
 use super::look::{LIMIT_DEFAULT, job_value};
 use super::register::{End, Progress, Register, Stage, Told};
-use super::scan::{COST_MAX, Looked, Scan};
+use super::{LIMIT_MAX, bad};
 use crate::answer::{Answer, Problem};
 use crate::doorway::Doorway;
 use crate::guard::Asker;
-use bsd::door::{JobError, Slice, Step, Work};
+use bsd::door::{COST_MAX, JobError, Looked, Scan, Slice, Step, Work};
 use bsd::types::{JobId, Time};
+
+/// Why a search cannot go on.
+const BAD_MARK: &str = "after is what `next` of the search before was";
 
 /// The request.
 #[derive(Debug)]
@@ -37,11 +39,11 @@ impl Wanted {
         })
     }
 
-    fn scan(&self) -> Result<Scan, Problem> {
+    fn scan(&self) -> Result<Scan<Filter>, Problem> {
         let scan = Scan::new(self.filter.clone(), self.filter.states.clone(), None);
         match &self.after {
             None => Ok(scan),
-            Some(after) => scan.behind(after),
+            Some(after) => scan.behind(after).ok_or_else(|| bad(BAD_MARK)),
         }
     }
 
@@ -73,7 +75,7 @@ pub(crate) fn start(
 /// A search under way.
 struct Search {
     limit: usize,
-    scan: Scan,
+    scan: Scan<Filter>,
     found: Vec<Value>,
     next: Option<String>,
     error: Option<JobError>,

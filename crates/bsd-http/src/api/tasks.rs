@@ -18,14 +18,13 @@ use super::filter::{Filter, STATES};
 use super::jobs::{fields_of, parse_action};
 use super::look::job_value;
 use super::register::{End, Progress, Register, Stage, Told};
-use super::scan::{COST_MAX, Looked, Scan};
 use super::undo::{HELD_MAX, Hold, Next, Took, UNDO_MAX_SECONDS};
 use super::{bad, tube_name};
 use crate::answer::{Answer, Problem};
 use crate::doorway::Doorway;
 use crate::guard::Asker;
 use bsd::attributes::Attributes;
-use bsd::door::{JobError, Slice, Step, Work};
+use bsd::door::{COST_MAX, JobError, Looked, Scan, Slice, Step, Work};
 use bsd::engine::{Altered, JobAction};
 use bsd::queue::Queue;
 use bsd::types::{JobId, JobState, SECOND_NS, Ticket, Time};
@@ -224,7 +223,7 @@ fn begin(doorway: &Doorway, tasks: &Register, plan: Plan, asker: Asker) -> Resul
 struct Drive {
     plan: Plan,
     /// `None`: it looks for no more jobs.
-    scan: Option<Scan>,
+    scan: Option<Scan<Filter>>,
     /// The jobs that are held back, of a delete that can be undone.
     hold: Option<Hold>,
     /// All are held that are to be: they are deleted or brought back.
@@ -292,7 +291,7 @@ impl Told for Drive {
 }
 
 impl Drive {
-    fn new(plan: Plan, scan: Scan, progress: Arc<Progress>) -> Drive {
+    fn new(plan: Plan, scan: Scan<Filter>, progress: Arc<Progress>) -> Drive {
         let seconds = plan.undo.filter(|_| !plan.dry_run);
         Drive {
             hold: seconds.map(|seconds| Hold::new(seconds, progress.id)),
@@ -395,7 +394,7 @@ impl Drive {
         }
     }
 
-    fn end_of(&mut self, scan: &Scan, slice: &Slice<'_>) -> Step {
+    fn end_of(&mut self, scan: &Scan<Filter>, slice: &Slice<'_>) -> Step {
         if self.begun.is_some() && self.reason.is_none() {
             // Who was counted and not met again is reserved by now, or gone, or in another state.
             let done = self.changed + self.held();
@@ -588,7 +587,7 @@ impl Drive {
         }
     }
 
-    fn tell_of(&self, scan: &Scan) {
+    fn tell_of(&self, scan: &Scan<Filter>) {
         Progress::set(&self.progress.looked_at, scan.looked_at());
         Progress::set(&self.progress.unread, scan.unread());
     }

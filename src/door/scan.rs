@@ -7,14 +7,12 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use super::filter::Filter;
-use super::{bad, tube_name};
-use crate::answer::Problem;
-use crate::snapshot::LOOK_AFTER;
-use bsd::door::{Answer as Reply, JobError, Slice};
-use bsd::protocol::Command;
-use bsd::queue::{JobView, Lost, Mark, Queue, TubeList};
-use bsd::types::{JobId, JobState};
+use super::call::{Answer, JobError};
+use super::work::Slice;
+use crate::pattern::Pattern;
+use crate::protocol::Command;
+use crate::queue::{JobView, Lost, Mark, Queue, TubeList};
+use crate::types::{JobId, JobState, Now, is_tube_name};
 
 /// Buried jobs that are remembered after a look at them: when one of them is buried no more, the
 /// scan goes on behind the one before.
@@ -23,15 +21,41 @@ const MARKS_KEPT: usize = 32;
 const BODY_SIZE_MAX: u32 = 1 << 20;
 /// Cost of one look without a body.
 const LOOK_COST: usize = 64;
+/// Tubes that are looked at at a time, to see whether they are meant.
+const NAMES_A_LOOK: usize = 16;
 /// Bytes that are read and logged in a turn of the loop, of one piece of work; one job may have more.
-pub(super) const COST_MAX: usize = 256 << 10;
+pub const COST_MAX: usize = 256 << 10;
 
-/// Why a search cannot go on.
-const BAD_MARK: &str = "after is what `next` of the search before was";
+/// Which jobs a scan is for.
+pub trait Sought {
+    /// The tubes that they are in.
+    fn tubes(&self) -> &Pattern;
+
+    /// Only these, in the order of their ids, each once.
+    fn listed(&self) -> Option<&[JobId]> {
+        None
+    }
+
+    /// Whether a job may be meant, as far as that can be said without its body.
+    fn matches(&self, _: &Queue, _: &JobView<'_>, _: Now) -> bool {
+        true
+    }
+
+    /// Bytes that a look at a job reads beside those of its body.
+    fn text_size(&self, _: &Queue, _: JobId) -> usize {
+        0
+    }
+
+    /// The body has to be looked at too.
+    fn needs_body(&self) -> bool;
+
+    /// Whether a body is one of those that are meant.
+    fn matches_body(&self, body: &[u8]) -> bool;
+}
 
 /// Result of a look.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Looked {
+pub enum Looked {
     /// This job is meant.
     Match(JobId),
     /// Nothing here.
@@ -74,15 +98,18 @@ impl At {
         Some(At {
             nth: states.iter().position(|state| state.word() == word)?,
             mark,
-            tube: tube_name(parts.next()?.to_owned()).ok()?.into(),
+            tube: parts
+                .next()
+                .filter(|it| is_tube_name(it.as_bytes()))?
+                .into(),
         })
     }
 }
 
 /// A scan under way.
 #[derive(Debug)]
-pub(super) struct Scan {
-    filter: Filter,
+pub struct Scan<F> {
+    filter: F,
     states: Vec<JobState>,
     /// A tube that is left out.
     not_in: Option<Box<str>>,
@@ -104,9 +131,10 @@ pub(super) struct Scan {
     unread: u64,
 }
 
-impl Scan {
+impl<F: Sought> Scan<F> {
     /// Jobs that the filter means in these states, but none of the tube `not_in`.
-    pub(super) fn new(filter: Filter, states: Vec<JobState>, not_in: Option<Box<str>>) -> Scan {
+    #[must_use]
+    pub fn new(filter: F, states: Vec<JobState>, not_in: Option<Box<str>>) -> Scan<F> {
         Scan {
             filter,
             states,
@@ -125,7 +153,8 @@ impl Scan {
     }
 
     /// Once more from the beginning, and again without jobs that are newer than the first look.
-    pub(super) fn again(self) -> Scan {
+    #[must_use]
+    pub fn again(self) -> Scan<F> {
         let first = self.ids_below;
         let mut scan = Scan::new(self.filter, self.states, self.not_in);
         scan.ids_below = first;
@@ -134,22 +163,23 @@ impl Scan {
     }
 
     /// The same scan, from where another one had got to: `after` is what [`Scan::mark`] gave. If the
-    /// job that stands there was buried and is so no more, it begins with the first buried one.
-    pub(super) fn behind(mut self, after: &str) -> Result<Scan, Problem> {
-        if let Some(ids) = &self.filter.listed {
-            let last = after.parse().map(JobId).ok();
-            let last = last.ok_or_else(|| bad(BAD_MARK))?;
+    /// job that stands there was buried and is so no more, it begins with the first buried one. `None`: no
+    /// scan of these states gives such a mark.
+    #[must_use]
+    pub fn behind(mut self, after: &str) -> Option<Scan<F>> {
+        if let Some(ids) = self.filter.listed() {
+            let last = after.parse().map(JobId).ok()?;
             self.listed = ids.partition_point(|id| *id <= last);
-            return Ok(self);
+            return Some(self);
         }
-        let at = At::parse(after, &self.states);
-        self.resume = Some(at.ok_or_else(|| bad(BAD_MARK))?);
-        Ok(self)
+        self.resume = Some(At::parse(after, &self.states)?);
+        Some(self)
     }
 
     /// Where it is; `None` before the first tube and behind the last.
-    pub(super) fn mark(&self) -> Option<String> {
-        if let Some(ids) = &self.filter.listed {
+    #[must_use]
+    pub fn mark(&self) -> Option<String> {
+        if let Some(ids) = self.filter.listed() {
             let last = self.listed.checked_sub(1)?;
             return ids.get(last).map(ToString::to_string);
         }
@@ -157,24 +187,26 @@ impl Scan {
     }
 
     /// Jobs looked at so far.
-    pub(super) fn looked_at(&self) -> u64 {
+    #[must_use]
+    pub fn looked_at(&self) -> u64 {
         self.looked_at
     }
 
     /// Jobs that are not known to be meant: their bodies are too large, or could not be read.
-    pub(super) fn unread(&self) -> u64 {
+    #[must_use]
+    pub fn unread(&self) -> u64 {
         self.unread
     }
 
     /// Bytes that were read since the last time.
-    pub(super) fn take_cost(&mut self) -> usize {
+    pub fn take_cost(&mut self) -> usize {
         std::mem::take(&mut self.cost)
     }
 
     /// Look at the next one. Takes some hundred nanoseconds, or as long as reading a body.
-    pub(super) fn look(&mut self, slice: &mut Slice<'_>) -> Looked {
+    pub fn look(&mut self, slice: &mut Slice<'_>) -> Looked {
         let queue = slice.engine().queue();
-        if let Some(ids) = &self.filter.listed {
+        if let Some(ids) = self.filter.listed() {
             self.ids_below.get_or_insert(queue.next_id());
             let Some(id) = ids.get(self.listed).copied() else {
                 return Looked::End;
@@ -208,7 +240,7 @@ impl Scan {
 
     fn begin(&mut self, queue: &Queue) {
         self.ids_below.get_or_insert(queue.next_id());
-        self.list = Some(match self.filter.tube.name() {
+        self.list = Some(match self.filter.tubes().name() {
             Some(name) => {
                 self.tubes.insert(name.into());
                 (TubeList::default(), 0)
@@ -227,14 +259,14 @@ impl Scan {
         let Some((list, next)) = &mut self.list else {
             return;
         };
-        let names = list.names_from(*next).take(LOOK_AFTER);
+        let names = list.names_from(*next).take(NAMES_A_LOOK);
         for name in names {
             *next += 1;
-            if self.filter.tube.matches(name) {
+            if self.filter.tubes().matches(name) {
                 self.tubes.insert(name.into());
             }
         }
-        self.cost += LOOK_AFTER * LOOK_COST;
+        self.cost += NAMES_A_LOOK * LOOK_COST;
         if *next >= list.len() {
             self.list = Some((TubeList::default(), 0));
         }
@@ -290,12 +322,14 @@ impl Scan {
 
     /// Whether a listed job is where the jobs that are meant are.
     fn has_place(&self, job: &JobView<'_>) -> bool {
-        self.not_in.as_deref() != Some(job.tube) && self.filter.has_place(job, &self.states)
+        self.not_in.as_deref() != Some(job.tube)
+            && self.states.contains(&job.state)
+            && self.filter.tubes().matches(job.tube)
     }
 
     /// The job that was looked at last has been changed. If it was buried it is buried no more, or the
     /// last of all: go on where it was.
-    pub(super) fn leave(&mut self) {
+    pub fn leave(&mut self) {
         let state = self.at.as_ref().map(|at| self.states[at.nth]);
         if state == Some(JobState::Buried) {
             self.go_back();
@@ -310,7 +344,7 @@ impl Scan {
         let Some(job) = queue.job(id) else {
             return Looked::Passed;
         };
-        if self.filter.listed.is_some() && !self.has_place(&job) {
+        if self.filter.listed().is_some() && !self.has_place(&job) {
             return Looked::Passed;
         }
         self.cost += self.filter.text_size(queue, id);
@@ -327,7 +361,7 @@ impl Scan {
         }
         self.cost += job.body_size as usize;
         match slice.run(Command::Peek(id)) {
-            Ok(Reply::Found(job)) if self.filter.matches_body(&job.body) => Looked::Match(id),
+            Ok(Answer::Found(job)) if self.filter.matches_body(&job.body) => Looked::Match(id),
             Ok(_) => Looked::Passed,
             Err(error @ (JobError::Store(_) | JobError::Closed)) => Looked::Failed(error),
             Err(_) => {
