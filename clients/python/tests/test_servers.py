@@ -156,6 +156,86 @@ class SetTest(unittest.TestCase):
         stats = await servers.stats()
         return sum(int(str(it["current-waiting"])) for it in stats.values() if it is not None)
 
+    def test_a_set_for_asyncio_speaks_tls_and_shows_its_token(self) -> None:
+        servers = {name: self.server(tls=True, tokens=True) for name in ("a", "b")}
+        tubes = self.tubes(["a", "b"])
+        addresses: Dict[str, Any] = {name: it.address for name, it in servers.items()}
+        settings = servers["a"].settings()
+        large = b"x" * 60_000
+
+        async def run() -> None:
+            async with AsyncServerSet(addresses, **settings) as worker, AsyncServerSet(
+                addresses, **settings
+            ) as producer:
+                worker.watch(*tubes.values())
+                for tube in tubes.values():
+                    for _ in range(10):
+                        await producer.put(tube, large)
+                took = []
+                for _ in range(20):
+                    job = await worker.reserve(5)
+                    self.assertEqual(job.body, large)
+                    await worker.touch(job)
+                    await worker.delete(job)
+                    took.append(job.server)
+                self.assertEqual((took.count("a"), took.count("b")), (10, 10))
+                with self.assertRaises(bsdq.TimedOut):
+                    await worker.reserve(0)
+                for name in ("a", "b", "a"):
+                    reserve = asyncio.ensure_future(worker.reserve(20))
+                    while (await self.waiting(producer)) < 2:
+                        await asyncio.sleep(0.005)
+                    await producer.put(tubes[name], name.encode())
+                    job = await reserve
+                    self.assertEqual((job.server, job.body), (name, name.encode()))
+                    await worker.delete(job)
+                # One that is cancelled while it waits keeps no job from the next.
+                reserve = asyncio.ensure_future(worker.reserve(20))
+                while (await self.waiting(producer)) < 2:
+                    await asyncio.sleep(0.005)
+                reserve.cancel()
+                for tube in tubes.values():
+                    await producer.put(tube, b"after")
+                with self.assertRaises(asyncio.CancelledError):
+                    await reserve
+                await worker.settle()
+                kept = list(worker.held())
+                while len(kept) < 2:
+                    kept.append(await worker.reserve(5))
+                self.assertEqual({job.server for job in kept}, {"a", "b"})
+
+        asyncio.run(run())
+
+    def test_a_set_for_asyncio_refuses_another_authority_and_a_wrong_token(self) -> None:
+        servers = {name: self.server(tls=True, tokens=True) for name in ("a", "b")}
+        addresses: Dict[str, Any] = {name: it.address for name, it in servers.items()}
+        settings = servers["a"].settings(retry_for=0)
+
+        async def run() -> None:
+            async with AsyncServerSet(addresses, **{**settings, "tls": None}) as stranger:
+                with self.assertRaises(bsdq.ConnectionLost) as lost:
+                    await stranger.put("t", b"x")
+                self.assertIn("certificate", str(lost.exception))
+            async with AsyncServerSet(addresses, **{**settings, "token": "wrong"}) as unknown:
+                with self.assertRaises(bsdq.Unauthorized):
+                    await unknown.put("t", b"x")
+
+        asyncio.run(run())
+
+    def test_members_of_a_cluster_may_be_given_by_the_names_of_their_hosts(self) -> None:
+        server = self.server()
+        # No one listens at the first.
+        members = ["localhost:1", f"localhost:{server.port}"]
+        with bsdq.Client(members) as client:
+            put = client.put(b"x")
+
+        async def run() -> None:
+            async with AsyncServerSet({"cluster": members}) as servers_set:
+                job = await servers_set.reserve(5)
+                self.assertEqual(job.id, put)
+
+        asyncio.run(run())
+
     def test_a_cluster_is_one_of_the_servers_and_its_leader_may_change(self) -> None:
         folder = tempfile.TemporaryDirectory(prefix="bsdq-cluster-")
         self.addCleanup(folder.cleanup)

@@ -22,5 +22,6 @@ mod reconnect;
 mod secure;
 mod servers;
 mod servers_async;
+mod servers_secure;
 mod worker;
 mod worker_async;

@@ -99,7 +99,7 @@ async fn a_job_goes_its_way_at_the_server_that_gave_it() {
 }
 
 /// Puts these jobs when a client waits at their server, or when `is_over`.
-fn putter(jobs: Vec<(Config, String)>, is_over: Arc<AtomicBool>) -> JoinHandle<()> {
+pub(crate) fn putter(jobs: Vec<(Config, String)>, is_over: Arc<AtomicBool>) -> JoinHandle<()> {
     std::thread::spawn(move || {
         for (config, tube) in jobs {
             let mut client = bsd_client::Client::connect(config).unwrap();
@@ -232,15 +232,23 @@ async fn a_reserve_that_is_dropped_at_any_time_leaves_no_job_reserved() {
     let (Some(one), Some(two)) = (Server::bsd(&[]), Server::bsd(&[])) else {
         return;
     };
-    let servers = of(&[&one, &two]);
+    drops_at_any_time([one.config(), two.config()]).await;
+}
+
+/// The same at two servers that a client reaches so.
+pub(crate) async fn drops_at_any_time(configs: [Config; 2]) {
+    let named = ["one", "two"].into_iter().zip(configs.clone());
+    let servers = Servers::new(named).unwrap();
     let tubes = ["one", "two"].map(|name| tube_on(&servers, name));
-    let (mut at_one, mut at_two) = (one.client(), two.client());
+    let [mut at_one, mut at_two] = configs
+        .clone()
+        .map(|it| bsd_client::Client::connect(it).unwrap());
     let (mut dropped, mut polls) = (0, 0);
     loop {
         let mut client = servers.async_client();
         client.watch_only(&tubes).unwrap();
         let is_over = Arc::new(AtomicBool::new(false));
-        let jobs = [&one, &two].map(Server::config).into_iter();
+        let jobs = configs.clone().into_iter();
         let putter = putter(jobs.zip(tubes.clone()).collect(), is_over.clone());
         let job = reserved(&mut client, polls).await;
         is_over.store(true, Ordering::SeqCst);
