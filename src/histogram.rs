@@ -55,6 +55,9 @@ pub const LONG: &[i64] = &[
     7 * 24 * HOUR,
 ];
 
+/// For the times of the jobs of one tube: the first of [`LONG`], to an hour.
+pub const OF_TUBE: &[i64] = LONG.split_at(12).0;
+
 /// Times in buckets.
 #[derive(Debug)]
 pub struct Histogram {
@@ -89,13 +92,14 @@ impl Histogram {
         }
     }
 
-    /// Record a time of `ns` nanoseconds; a negative time counts as 0. Only one thread may call
-    /// this.
-    pub fn note(&self, ns: i64) {
+    /// Record a time of `ns` nanoseconds; a negative time counts as 0. Returns the number of its
+    /// bucket. Only one thread may call this.
+    pub fn note(&self, ns: i64) -> usize {
         let ns = ns.max(0);
         let bucket = self.bounds.partition_point(|bound| *bound < ns);
         add(&self.counts[bucket], 1);
         add(&self.sum_ns, ns as u64);
+        bucket
     }
 
     /// The times recorded so far.
@@ -107,6 +111,68 @@ impl Histogram {
             counts: counts.map(|count| count.load(Ordering::Relaxed)).collect(),
             sum_ns: self.sum_ns.load(Ordering::Relaxed),
         }
+    }
+}
+
+/// Times in the buckets of [`OF_TUBE`], for one thread: some 100 bytes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Buckets {
+    counts: [u64; OF_TUBE.len() + 1],
+    sum_ns: u64,
+}
+
+impl Buckets {
+    /// Record a time of `ns` nanoseconds, of which this is the bucket in [`LONG`].
+    #[inline]
+    pub fn note(&mut self, bucket: usize, ns: i64) {
+        self.counts[bucket.min(OF_TUBE.len())] += 1;
+        self.sum_ns = self.sum_ns.wrapping_add(ns.max(0) as u64);
+    }
+
+    /// Add the times of another one.
+    pub fn add(&mut self, other: &Buckets) {
+        for (count, more) in self.counts.iter_mut().zip(other.counts) {
+            *count += more;
+        }
+        self.sum_ns = self.sum_ns.wrapping_add(other.sum_ns);
+    }
+
+    /// How many times there are.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
+    /// The times recorded so far.
+    #[must_use]
+    pub fn read(&self) -> Reading {
+        Reading {
+            bounds: OF_TUBE,
+            counts: self.counts.to_vec(),
+            sum_ns: self.sum_ns,
+        }
+    }
+}
+
+/// The time that this part of them took at most, seconds: in the bucket where it is, in proportion, as
+/// Prometheus estimates it. Times past the last of the `bounds` count as that; 0 without times.
+#[must_use]
+pub fn quantile(bounds: &[i64], counts: &[u64], part: f64) -> f64 {
+    let all: u64 = counts.iter().sum();
+    let (rank, mut below) = (part * all as f64, 0);
+    let seconds = |ns: i64| ns as f64 / S as f64;
+    for (at, count) in counts.iter().enumerate().filter(|(_, count)| **count > 0) {
+        if (below + count) as f64 >= rank {
+            let Some(upper) = bounds.get(at) else { break };
+            let lower = at.checked_sub(1).map_or(0, |before| bounds[before]);
+            let inside = (rank - below as f64) / *count as f64;
+            return seconds(lower) + seconds(upper - lower) * inside.max(0.0);
+        }
+        below += count;
+    }
+    match (all, bounds.last()) {
+        (1.., Some(last)) => seconds(*last),
+        _ => 0.0,
     }
 }
 
@@ -136,8 +202,45 @@ mod tests {
     }
 
     #[test]
+    fn times_of_a_tube_are_those_of_all_up_to_an_hour() {
+        assert_eq!(OF_TUBE.last(), Some(&HOUR));
+        let (all, mut one) = (Histogram::new(LONG), Buckets::default());
+        for ns in [-1, MS, MS + 1, HOUR, HOUR + 1, 24 * HOUR, 365 * 24 * HOUR] {
+            one.note(all.note(ns), ns);
+        }
+        let (all, read) = (all.read(), one.read());
+        let (below, above) = all.counts.split_at(OF_TUBE.len());
+        assert_eq!(read.counts[..OF_TUBE.len()], *below);
+        assert_eq!(read.counts[OF_TUBE.len()], above.iter().sum::<u64>());
+        assert_eq!((read.sum_ns, one.count()), (all.sum_ns, 7));
+        one.add(&one.clone());
+        assert_eq!((one.read().sum_ns, one.count()), (2 * all.sum_ns, 14));
+    }
+
+    fn quantile_of(times_ns: &[i64], part: f64) -> f64 {
+        let histogram = Histogram::new(LONG);
+        for ns in times_ns {
+            histogram.note(*ns);
+        }
+        quantile(LONG, &histogram.read().counts, part)
+    }
+
+    #[test]
+    fn a_quantile_is_in_its_bucket_in_proportion() {
+        // 90 of at most a millisecond, 10 of up to five.
+        let mut times = vec![MS; 90];
+        times.extend([4 * MS; 10]);
+        for (part, wanted) in [(0.45, 0.0005), (0.9, 0.001), (0.95, 0.003), (1.0, 0.005)] {
+            let found = quantile_of(&times, part);
+            assert!((found - wanted).abs() < 1e-9, "{part}: {found}");
+        }
+        assert_eq!(quantile_of(&[], 0.5), 0.0);
+        assert_eq!(quantile_of(&[i64::MAX], 0.5), 7.0 * 86_400.0);
+    }
+
+    #[test]
     fn bounds_ascend() {
-        for bounds in [SHORT, LONG] {
+        for bounds in [SHORT, LONG, OF_TUBE] {
             assert!(bounds.is_sorted_by(|a, b| a < b));
             let _ = Histogram::new(bounds);
         }

@@ -9,7 +9,7 @@ use super::store::Store;
 use crate::ErrorClass;
 use crate::histogram::Reading;
 use crate::protocol::Op;
-use crate::queue::QueueStats;
+use crate::queue::{JobEvents, QueueStats};
 use crate::storage::{Log, SyncPolicy};
 use crate::types::{JobId, Now, Position, SECOND_NS, SegmentId};
 
@@ -23,6 +23,8 @@ pub struct Figures {
     pub queue: QueueStats,
     /// How often each command was run, indexed by `op as usize`.
     pub commands: [u64; Op::COUNT],
+    /// What has happened to jobs, where tubes have tallies.
+    pub events: JobEvents,
     /// Puts of clients that were not done because another job has their key.
     pub key_conflicts: u64,
     /// Of schedules.
@@ -183,6 +185,7 @@ impl Engine {
         Figures {
             queue: self.queue.stats(),
             commands: self.commands,
+            events: self.queue.job_events(),
             job_size_max: self.job_size_max,
             is_draining: self.draining,
             uptime_seconds: (now.mono.since(self.started).max(0) / SECOND_NS) as u64,

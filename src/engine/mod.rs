@@ -142,6 +142,9 @@ pub struct Options {
     /// Processor time of the process, in user mode and in the kernel, microseconds: for `stats`.
     /// `None`: zeros.
     pub cpu_times: Option<fn() -> (u64, u64)>,
+    /// Tubes at most of which it is counted what happens in them, some 300 bytes each; 0: it is
+    /// counted of none. See [`Queue::tally_tubes`](crate::queue::Queue::tally_tubes).
+    pub tallied_tubes_max: usize,
     /// The file system; the real one, but for tests.
     pub fs: Arc<dyn Fs>,
     /// Import beanstalkd's log first where `dir` holds one; its files go to a subdirectory.
@@ -163,6 +166,7 @@ impl Default for Options {
             waker: None,
             progress: None,
             cpu_times: None,
+            tallied_tubes_max: 0,
             fs: Arc::new(RealFs),
             import: false,
             log_id: None,
@@ -354,6 +358,7 @@ impl Engine {
     /// From the log to a queue that no one may use yet: [`Engine::begin`] comes next.
     fn replay(options: &Options, mode: Mode, standby: bool, now: Now) -> Result<Engine, OpenError> {
         let mut queue = Queue::new();
+        queue.tally_tubes(options.tallied_tubes_max);
         let mut pauses = Pauses::default();
         if let Some(all) = options.clients_memory_max {
             pauses.bound(all / PAUSES_PART);

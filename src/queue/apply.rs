@@ -10,7 +10,7 @@ use std::fmt;
 use super::Queue;
 use super::events::Happened;
 use super::handle::JobHandle;
-use super::job::{Durable, Job, JobExtra};
+use super::job::{Durable, Job};
 use super::tube::Pause;
 use crate::types::{Change, JobId, JobState, Place, SECOND_NS, Time};
 
@@ -198,6 +198,7 @@ impl Queue {
         };
         let update_freed = self.record_update(job, place);
         self.note_change(job, &new, now);
+        self.count_change(job, &new);
         self.note_hold(job, now);
         self.detach(job);
         self.set_durable(job, new);
@@ -210,13 +211,17 @@ impl Queue {
     }
 
     /// A job that may be reserved is so no more.
-    fn note_hold(&self, handle: JobHandle, now: Time) -> &JobExtra {
-        let (job, extra) = (&self.jobs[handle], self.jobs.extra(handle));
-        if job.state == JobState::Reserved {
-            let left = extra.deadline.since(now);
-            self.holds.note(i64::from(job.ttr) * SECOND_NS - left);
+    fn note_hold(&mut self, handle: JobHandle, now: Time) {
+        let job = &self.jobs[handle];
+        if job.state != JobState::Reserved {
+            return;
         }
-        extra
+        let left = self.jobs.extra(handle).deadline.since(now);
+        let held = i64::from(job.ttr) * SECOND_NS - left;
+        let bucket = self.holds.note(held);
+        if let Some(tally) = self.tally(handle) {
+            tally.holds.note(bucket, held);
+        }
     }
 
     fn set_durable(&mut self, handle: JobHandle, new: Durable) {
@@ -239,7 +244,9 @@ impl Queue {
         };
         let is_doomed = !self.jobs.doomed.is_empty() && self.leave_doom(handle);
         self.note_job(handle, Happened::Delete, now);
-        let update_freed = existing(self.note_hold(handle, now).update_place);
+        self.note_hold(handle, now);
+        self.count_event(handle, |events| events.deletes += 1);
+        let update_freed = existing(self.jobs.extra(handle).update_place);
         if !is_doomed {
             self.detach(handle);
         }

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::{Queue, TubeFailures};
+use super::{Queue, TubeFailures, TubeTally};
 use crate::types::{SECOND_NS, Time};
 
 /// Departed tubes that are remembered …
@@ -43,11 +43,13 @@ pub(super) struct Counted {
     pub(super) totals: TubeTotals,
     /// `None`: nothing failed in it.
     pub(super) failures: Option<Box<TubeFailures>>,
+    /// `None`: it had no tally.
+    pub(super) tally: Option<Box<TubeTally>>,
 }
 
 impl Counted {
     fn is_nothing(&self) -> bool {
-        self.totals == TubeTotals::default() && self.failures.is_none()
+        self.totals == TubeTotals::default() && self.failures.is_none() && self.tally.is_none()
     }
 }
 
@@ -82,9 +84,16 @@ impl Departed {
         counted
     }
 
-    fn get(&self, name: &str, now: Time) -> Option<&Counted> {
+    pub(super) fn get(&self, name: &str, now: Time) -> Option<&Counted> {
         let (at, counted) = self.by_name.get(name)?;
         is_kept(*at, now).then_some(counted)
+    }
+
+    /// How many tallies are kept.
+    #[cfg(test)]
+    pub(super) fn tallies(&self) -> usize {
+        let all = self.by_name.values();
+        all.filter(|(_, counted)| counted.tally.is_some()).count()
     }
 }
 

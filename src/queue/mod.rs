@@ -30,9 +30,9 @@
 //!
 //! Operations: `apply` changes · `attributes` those of attributes · `keys` which job has a key ·
 //! `policies` policies of tubes and deliveries that fail · `groups` fair tubes · `sessions` used and
-//! watched tubes · `reservations` · `delivery` what is told of one · `waiting` and `wide` the choice of the next worker · `tubes` tubes
-//! and their pauses · `timer` timed events · `listing` jobs page by page · `stats` counts · `events`
-//! events for watchers.
+//! watched tubes · `reservations` · `delivery` what is told of one · `waiting` and `wide` the choice
+//! of the next worker · `tubes` tubes and their pauses · `timer` timed events · `listing` jobs page by
+//! page · `stats` counts · `tally` what happens in tubes · `events` events for watchers.
 
 mod apply;
 mod attributed;
@@ -64,6 +64,7 @@ mod reservations;
 mod sessions;
 mod slab;
 mod stats;
+mod tally;
 #[cfg(test)]
 mod tests;
 mod timer;
@@ -88,6 +89,7 @@ pub use self::events::{Event, Happened};
 pub use self::listing::{ClientView, Lost, Mark};
 pub use self::policed::TubeFailures;
 pub use self::stats::{QueueStats, TubeStats};
+pub use self::tally::{JobEvents, TubeTally};
 pub use self::tube::DEFAULT_TUBE;
 pub use self::tube_list::TubeList;
 pub use self::tubes::{LapsedPause, TubeRef};

@@ -43,13 +43,12 @@ impl Queue {
         self.detach(job);
         self.warm_up(tube);
         let extra = self.jobs.extra_mut(job);
-        if extra.counters.reserves == 0 {
-            self.waits.note(now.since(due));
-        }
+        let waited = (extra.counters.reserves == 0).then(|| now.since(due));
         extra.deadline = deadline;
         extra.counters.reserves = extra.counters.reserves.saturating_add(1);
         extra.reserver = Some(client);
         self.jobs.mark_dirty(job);
+        self.note_wait(job, waited);
         self.attach(job, JobState::Reserved);
         if self.has_policies() {
             self.tubes[tube].note_reserve(now);
@@ -57,6 +56,18 @@ impl Queue {
         self.note_job(job, Happened::Reserve, now);
         self.reindex_or_remove(tube, now);
         frees_key
+    }
+
+    /// A job is handed out; for the first time, if it has `waited` for this, nanoseconds.
+    #[inline]
+    fn note_wait(&mut self, job: JobHandle, waited: Option<i64>) {
+        self.count_event(job, |events| events.reserves += 1);
+        if let Some(ns) = waited {
+            let bucket = self.waits.note(ns);
+            if let Some(tally) = self.tally(job) {
+                tally.waits.note(bucket, ns);
+            }
+        }
     }
 
     /// Reads several of the next jobs together, from time to time. They are anywhere in memory, and
@@ -191,6 +202,7 @@ impl Queue {
         let counters = &mut self.jobs.extra_mut(job).counters;
         counters.timeouts = counters.timeouts.saturating_add(1);
         self.timeouts += 1;
+        self.count_event(job, |events| events.timeouts += 1);
         self.jobs.mark_dirty(job);
         self.note_job(job, Happened::TimeOut, now);
         self.fail(job, Reason::Ttr, now);

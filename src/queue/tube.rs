@@ -14,6 +14,7 @@ use super::order::Order;
 use super::policed::{Policed, TubeFailures};
 use super::ready_seconds::ReadySeconds;
 use super::slab::Slab;
+use super::tally::{Tallies, TubeTally};
 use super::tube_list::{Listed, TubeList};
 use crate::policy::Policies;
 use crate::types::{ClientId, JobCounts, Place, Time};
@@ -48,6 +49,8 @@ pub(super) struct Tube {
     pub(super) policed: Option<Box<Policed>>,
     /// Failures, once there were any.
     pub(super) failures: Option<Box<TubeFailures>>,
+    /// What has happened to its jobs, if that is counted.
+    pub(super) tally: Option<Box<TubeTally>>,
     /// Totals of earlier tubes of this name.
     pub(super) before: TubeTotals,
     pub(super) using: u32,
@@ -108,6 +111,7 @@ impl Tube {
             body_bytes: 0,
             policed: None,
             failures: None,
+            tally: None,
             before: TubeTotals::default(),
             using: 0,
             watching: 0,
@@ -213,6 +217,7 @@ pub(super) struct Tubes {
     last: Option<TubeHandle>,
     pub(super) list: TubeList,
     pub(super) departed: Departed,
+    pub(super) tallies: Tallies,
     pub(super) policies: Policies,
     /// The number of tubes without jobs, and the bytes of their names.
     vacant: usize,
@@ -228,6 +233,7 @@ impl Tubes {
             last: None,
             list: TubeList::default(),
             departed: Departed::default(),
+            tallies: Tallies::default(),
             policies: Policies::default(),
             vacant: 0,
             vacant_name_bytes: 0,
@@ -283,6 +289,7 @@ impl Tubes {
         let mut tube = Tube::new(name.clone(), hash, self.list.len());
         let before = self.departed.take(&name);
         (tube.before, tube.failures) = (before.totals, before.failures);
+        tube.tally = self.tallies.come_back(before.tally);
         if !self.policies.is_empty() {
             tube.policed = self
                 .policies
@@ -302,6 +309,9 @@ impl Tubes {
         if tube.is_vacant {
             self.vacant -= 1;
             self.vacant_name_bytes -= tube.name.len();
+        }
+        if tube.tally.is_some() {
+            self.tallies.leave();
         }
         self.forget_name(handle, &tube);
         if let Some(moved) = self.list.swap_remove(tube.listed_at) {
@@ -334,6 +344,16 @@ impl Tubes {
         self.list.listed().map(|(tube, _)| *tube)
     }
 
+    /// Where that is counted what happens in a tube.
+    pub(super) fn tally_mut(&mut self, tube: TubeHandle) -> &mut TubeTally {
+        let (slab, tallies) = (&mut self.slab, &mut self.tallies);
+        let of_tube = &mut slab[tube].tally;
+        if of_tube.is_none() {
+            *of_tube = tallies.begin();
+        }
+        of_tube.as_deref_mut().unwrap_or(&mut tallies.others)
+    }
+
     /// Updates the count of tubes without jobs for one tube.
     pub(super) fn recount(&mut self, handle: TubeHandle) {
         let tube = &mut self.slab[handle];
@@ -353,7 +373,7 @@ impl Tubes {
 
     /// The memory of the tubes without their jobs, in bytes, roughly.
     pub(super) fn memory(&self) -> usize {
-        self.slab.len() * TUBE_SIZE + self.list.name_bytes
+        self.slab.len() * TUBE_SIZE + self.list.name_bytes + self.tallies.memory()
     }
 
     /// The part of [`Tubes::memory`] for tubes without jobs.

@@ -193,8 +193,12 @@ impl Queue {
         );
         let gone = self.tubes.remove(handle);
         let totals = gone.totals();
-        let failures = gone.failures;
-        self.note_departed(&gone.name, Counted { totals, failures }, now);
+        let counted = Counted {
+            totals,
+            failures: gone.failures,
+            tally: gone.tally,
+        };
+        self.note_departed(&gone.name, counted, now);
     }
 
     /// Updates the orders of tubes for one tube.
