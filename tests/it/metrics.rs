@@ -135,18 +135,33 @@ impl Reader {
     fn check_histograms(&self) {
         assert!(self.histograms.len() >= 5, "{:?}", self.histograms);
         for name in &self.histograms {
-            let prefix = format!("{name}_bucket{{le=\"");
-            let buckets = self.samples.iter().filter_map(|(series, count)| {
-                let bound = series.strip_prefix(&prefix)?.strip_suffix("\"}")?;
-                Some((bound.replace("+Inf", "inf").parse::<f64>().unwrap(), *count))
-            });
-            let mut buckets: Vec<(f64, f64)> = buckets.collect();
-            buckets.sort_by(|one, other| one.0.total_cmp(&other.0));
-            assert!(buckets.is_sorted_by(|one, other| one.0 < other.0 && one.1 <= other.1));
-            let (last, count) = *buckets.last().unwrap();
-            assert!(last.is_infinite());
-            assert_eq!(count, self.samples[&format!("{name}_count")]);
-            assert!(self.samples.contains_key(&format!("{name}_sum")));
+            let prefix = format!("{name}_bucket{{");
+            // By the labels that are not the bound, which is the last.
+            let mut all: BTreeMap<&str, Vec<(f64, f64)>> = BTreeMap::new();
+            for (series, count) in &self.samples {
+                let Some(labels) = series.strip_prefix(&prefix) else {
+                    continue;
+                };
+                let (others, bound) = labels.rsplit_once("le=\"").unwrap();
+                let bound = bound.strip_suffix("\"}").unwrap().replace("+Inf", "inf");
+                let others = others.trim_end_matches(',');
+                let buckets = all.entry(others).or_default();
+                buckets.push((bound.parse().unwrap(), *count));
+            }
+            // Only tubes may have none yet.
+            assert!(!all.is_empty() || name.starts_with("bsd_tube_"), "{name}");
+            for (labels, mut buckets) in all {
+                buckets.sort_by(|one, other| one.0.total_cmp(&other.0));
+                assert!(buckets.is_sorted_by(|one, other| one.0 < other.0 && one.1 <= other.1));
+                let (last, count) = *buckets.last().unwrap();
+                assert!(last.is_infinite());
+                let labels = match labels {
+                    "" => String::new(),
+                    labels => format!("{{{labels}}}"),
+                };
+                assert_eq!(count, self.samples[&format!("{name}_count{labels}")]);
+                assert!(self.samples.contains_key(&format!("{name}_sum{labels}")));
+            }
         }
     }
 }
@@ -346,6 +361,14 @@ fn times_and_the_log_are_counted() {
     let page = Page::of(&site);
     assert_eq!(page.value("bsd_job_wait_seconds_count"), 4.0);
     assert_eq!(page.value("bsd_job_hold_seconds_count"), 3.0);
+    // All of it has happened in one tube or another.
+    for (name, count) in [
+        ("bsd_tube_job_wait_seconds_count{", 4.0),
+        ("bsd_tube_job_hold_seconds_count{", 3.0),
+    ] {
+        let of_tubes = page.samples.iter().filter(|(it, _)| it.starts_with(name));
+        assert_eq!(of_tubes.map(|(_, it)| it).sum::<f64>(), count, "{name}");
+    }
     for series in [
         "bsd_log_sync_seconds_count",
         "bsd_log_sync_seconds_sum",

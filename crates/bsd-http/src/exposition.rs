@@ -141,16 +141,22 @@ impl Page {
     /// A family with one histogram.
     pub(super) fn histogram(&mut self, name: &str, help: &str, reading: &Reading) {
         self.family(name, Kind::Histogram, help);
+        self.buckets(name, &[], reading);
+    }
+
+    /// The samples of one histogram of a family.
+    pub(super) fn buckets(&mut self, name: &str, labels: &[Label<'_>], reading: &Reading) {
         let mut count = 0;
         let bucket = format!("{name}_bucket");
         let bounds = reading.bounds.iter().map(|bound| Some(*bound));
         for (bound, more) in bounds.chain([None]).zip(&reading.counts) {
             count += more;
             let bound = bound.map_or("+Inf".to_owned(), |bound| format!("{:?}", seconds(bound)));
-            self.sample(&bucket, &[("le", &bound)], count);
+            self.sample(&bucket, &[labels, &[("le", &bound)]].concat(), count);
         }
-        self.sample(&format!("{name}_sum"), &[], seconds(reading.sum_ns as i64));
-        self.sample(&format!("{name}_count"), &[], count);
+        let sum = seconds(reading.sum_ns as i64);
+        self.sample(&format!("{name}_sum"), labels, sum);
+        self.sample(&format!("{name}_count"), labels, count);
     }
 
     fn push_escaped(&mut self, value: &str) {

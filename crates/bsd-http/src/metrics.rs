@@ -114,7 +114,8 @@ impl Parts {
                 return;
             }
         }
-        if self.snapshot.rest_count > 0 {
+        // What happens in a tube with lines of its own may be counted there too.
+        if self.snapshot.rest_count > 0 || matches!(family.kind, Kind::Histogram) {
             (family.write)(page, OTHERS, &self.snapshot.rest);
         }
         (self.family, self.tube) = (self.family + 1, 0);
@@ -253,6 +254,28 @@ const FAMILIES: &[Family] = &[
         kind: Kind::Gauge,
         help: "Connections that watch the tube and wait for a job.",
         write: |page, tube, of| page.sample("bsd_tube_waiting", &[("tube", tube)], of.waiting),
+    },
+    Family {
+        name: "bsd_tube_job_wait_seconds",
+        kind: Kind::Histogram,
+        help: "From when a job was due first, by its put, to its first reservation.",
+        write: |page, tube, of| {
+            if let Some(tally) = &of.tally {
+                let times = tally.waits.read();
+                page.buckets("bsd_tube_job_wait_seconds", &[("tube", tube)], &times);
+            }
+        },
+    },
+    Family {
+        name: "bsd_tube_job_hold_seconds",
+        kind: Kind::Histogram,
+        help: "From when a job was reserved, or touched last, to its delete, release or bury.",
+        write: |page, tube, of| {
+            if let Some(tally) = &of.tally {
+                let times = tally.holds.read();
+                page.buckets("bsd_tube_job_hold_seconds", &[("tube", tube)], &times);
+            }
+        },
     },
 ];
 

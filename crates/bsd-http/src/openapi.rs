@@ -207,6 +207,7 @@ fn schemas() -> Value {
             ("next", or_null(text())),
         ]),
         "Tube": tube(),
+        "Tally": tally(),
         "Policies": object(&[
             ("policies", list(reference("PolicySet"))),
             ("next", or_null(text())),
@@ -651,7 +652,28 @@ fn tube_fields() -> Vec<(&'static str, Value)> {
         ("pauses", count()),
         ("pause_left_seconds", time()),
         ("oldest_ready_age_seconds", time()),
+        ("tally", or_null(reference("Tally"))),
     ]
+}
+
+/// What has happened in a tube since it began, and how long it took.
+fn tally() -> Value {
+    let times = object(&[
+        ("jobs", count()),
+        ("p50_seconds", time()),
+        ("p95_seconds", time()),
+        ("p99_seconds", time()),
+    ]);
+    object(&[
+        ("reserves", count()),
+        ("releases", count()),
+        ("buries", count()),
+        ("kicks", count()),
+        ("timeouts", count()),
+        ("fails", count()),
+        ("wait", times.clone()),
+        ("hold", times),
+    ])
 }
 
 /// The values of a policy. In a request numbers may be texts too.

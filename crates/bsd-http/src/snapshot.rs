@@ -13,7 +13,7 @@ use super::answer::Problem;
 use bsd::door::{Slice, Step, Work};
 use bsd::engine::Figures;
 use bsd::policy::DeadLetter;
-use bsd::queue::{Queue, TubeFailures, TubeList};
+use bsd::queue::{Queue, TubeFailures, TubeList, TubeTally};
 use bsd::types::{JobCounts, Now, Time};
 
 /// Age up to which a snapshot is shown.
@@ -59,6 +59,8 @@ pub(super) struct TubeFigures {
     pub(super) oldest_ready_ns: i64,
     /// What has failed; few tubes have any.
     pub(super) failures: Option<Box<TubeFailures>>,
+    /// What has happened in it; tubes in which nothing has, and those past the bound, have none.
+    pub(super) tally: Option<Box<TubeTally>>,
     /// A policy sends dead letters here.
     pub(super) takes_dead_letters: bool,
 }
@@ -76,6 +78,7 @@ impl TubeFigures {
             deletes: totals.deletes,
             pauses: totals.pauses,
             failures: failures.map(Box::new),
+            tally: queue.tube_tally(name, now).cloned().map(Box::new),
             ..TubeFigures::default()
         };
         let Some(found) = queue.tube_stats(name, now) else {
@@ -117,6 +120,9 @@ impl TubeFigures {
             }
             failures.set_aside += more.set_aside;
             failures.puts_refused += more.puts_refused;
+        }
+        if let Some(more) = &other.tally {
+            self.tally.get_or_insert_default().add(more);
         }
     }
 }
@@ -255,7 +261,12 @@ impl Survey {
         self.list = engine.queue().tube_list();
         self.for_dead_letters = targets(engine.queue());
         let room = self.tubes_max.max(KEPT_MAX).min(self.list.len());
-        Snapshot::new(engine.figures(slice.now()), slice.now(), room)
+        let mut snapshot = Snapshot::new(engine.figures(slice.now()), slice.now(), room);
+        let others = engine.queue().tally_of_others();
+        if *others != TubeTally::default() {
+            snapshot.rest.tally = Some(Box::new(others.clone()));
+        }
+        snapshot
     }
 }
 
@@ -312,6 +323,14 @@ impl Snapshot {
             rest: TubeFigures::default(),
             rest_count: 0,
         }
+    }
+
+    /// One that is taken of this engine.
+    #[cfg(test)]
+    pub(super) fn taken(engine: &mut bsd::engine::Engine, now: Now, tubes_max: usize) -> Snapshot {
+        let mut survey = Survey::new(tubes_max);
+        while Slice::alone(engine, now, |slice| survey.step(slice)) != Step::Done {}
+        survey.snapshot.unwrap()
     }
 
     /// One with these tubes, all of them empty.

@@ -372,6 +372,7 @@ fn options(
         waker: Some(reactor.waker()),
         progress: Some(progress(clock, "replaying the log")),
         cpu_times: Some(bsd_net::cpu_times),
+        tallied_tubes_max: config.http.as_ref().map_or(0, |http| http.tubes_max),
         ..Options::default()
     }
 }

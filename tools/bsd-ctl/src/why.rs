@@ -2,7 +2,7 @@
 
 use std::io;
 
-use bsd::human::Age;
+use bsd::human::{Age, Span};
 use bsd_tools::human::count;
 use clap::Args;
 use serde_json::{Value, json};
@@ -15,7 +15,8 @@ const WHY_HELP: &str = concat!(
     "\
 Over the server's API, which beanstalkd does not have. Says what the tube has, what holds its jobs
 back and what to do, who watches it, and who has its reserved jobs, since when: since they were
-reserved, or touched last.
+reserved, or touched last. From its first reserve on it also says how long jobs waited and were
+worked on.
 
 Examples:
   bsd-ctl why mail
@@ -128,6 +129,7 @@ fn sentences(why: &Value) -> Vec<String> {
         let left = age(&tube["pause_left_seconds"]);
         said.push(format!("It is paused for another {left}."));
     }
+    said.extend(times(&tube["tally"]));
     let policy = &why["policy"];
     let from = names::shown(policy["set_for"].as_str().unwrap_or_default());
     if let Some(most) = policy["max_reserved"].as_u64() {
@@ -149,6 +151,25 @@ fn sentences(why: &Value) -> Vec<String> {
         said.push("Dead letters of other tubes come here: no worker need watch it.".to_owned());
     }
     said
+}
+
+/// How long jobs of the tube took; `None`: none of them was reserved yet, or it is not counted.
+fn times(tally: &Value) -> Option<String> {
+    let parts = |kind: &str| {
+        let times = &tally[kind];
+        times["jobs"].as_u64().filter(|jobs| *jobs > 0)?;
+        let part = |name: &str| Span(times[name].as_f64().unwrap_or(0.0));
+        let [half, most] = ["p50_seconds", "p95_seconds"].map(part);
+        Some((half, most))
+    };
+    let (half, most) = parts("wait")?;
+    let waited = format!("half of its jobs waited {half} at most, and 95 of 100 {most}");
+    Some(match parts("hold") {
+        None => format!("Since it began, {waited}."),
+        Some((half, most)) => {
+            format!("Since it began, {waited}; workers took {half} and {most}.")
+        }
+    })
 }
 
 /// `client 7 at 10.0.0.3:4711 has 2 jobs: job 12 for 1 h 3 min, its time is up in 57 s`
@@ -308,4 +329,25 @@ pub(crate) fn run_free(args: &FreeArgs, context: &mut Context<'_>) -> Result<u8,
     });
     context.tell(value, text)?;
     Ok(EXIT_OK)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_told_where_jobs_were_reserved() {
+        let times_of = |jobs: u64, half: f64, most: f64| json!({"jobs": jobs, "p50_seconds": half, "p95_seconds": most, "p99_seconds": most});
+        let none = times_of(0, 0.0, 0.0);
+        assert_eq!(times(&Value::Null), None);
+        assert_eq!(times(&json!({"wait": none, "hold": none})), None);
+        let waits = times_of(9, 0.0004, 1.25);
+        assert_eq!(
+            times(&json!({"wait": waits, "hold": none})).unwrap(),
+            "Since it began, half of its jobs waited 400 µs at most, and 95 of 100 1.2 s."
+        );
+        let holds = times_of(9, 0.25, 7200.0);
+        let said = times(&json!({"wait": waits, "hold": holds})).unwrap();
+        assert!(said.contains("; workers took 250.0 ms and 2 h"), "{said}");
+    }
 }

@@ -17,6 +17,7 @@ use bsd::attributes::{Attributes, Reason, Unique};
 use bsd::clock::utc;
 use bsd::door::{Answer as Reply, JobError, Slice, Step, Work};
 use bsd::engine::{Figures, LogFigures, PROTOCOL_VERSION};
+use bsd::histogram::{Buckets, quantile};
 use bsd::protocol::Command;
 use bsd::queue::{JobView, Lost, Mark, Queue, TubeList};
 use bsd::types::{JobCounts, JobId, JobState, Now};
@@ -336,6 +337,36 @@ pub(crate) fn tube_value(name: &str, tube: &TubeFigures) -> Value {
         "pauses": tube.pauses,
         "pause_left_seconds": seconds(tube.pause_left_ns),
         "oldest_ready_age_seconds": seconds(tube.oldest_ready_ns),
+        "tally": tally_value(tube),
+    })
+}
+
+/// What has happened in a tube; null: nothing, or it has no tally.
+fn tally_value(tube: &TubeFigures) -> Value {
+    let Some(tally) = &tube.tally else {
+        return Value::Null;
+    };
+    let failures = tube.failures.as_deref().copied().unwrap_or_default();
+    json!({
+        "reserves": tally.events.reserves,
+        "releases": tally.events.releases,
+        "buries": tally.events.buries,
+        "kicks": tally.events.kicks,
+        "timeouts": tally.events.timeouts,
+        "fails": failures.by_reason[Reason::Failed as usize],
+        "wait": times_value(&tally.waits),
+        "hold": times_value(&tally.holds),
+    })
+}
+
+fn times_value(times: &Buckets) -> Value {
+    let reading = times.read();
+    let part = |part: f64| quantile(reading.bounds, &reading.counts, part);
+    json!({
+        "jobs": times.count(),
+        "p50_seconds": part(0.5),
+        "p95_seconds": part(0.95),
+        "p99_seconds": part(0.99),
     })
 }
 

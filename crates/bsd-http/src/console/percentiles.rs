@@ -1,6 +1,5 @@
 //! How long jobs waited and were worked on, in percentiles: of all tubes together, from the two
-//! histograms that the engine has anyway. It has none of each tube: 256 bytes for each of a million
-//! tubes, and a cache miss for each reserve, is more than these numbers are worth.
+//! histograms that the engine has anyway, and of one tube, from its tally, if it has one.
 //!
 //! A histogram has counts since the start. Kept here is what they were each minute of an hour and each
 //! half hour of a week, in some 100 KiB; what was counted in between is the difference of two of them.
@@ -8,13 +7,14 @@
 use std::collections::VecDeque;
 
 use maud::{Markup, html};
+use serde_json::Value;
 
 use super::layout::table;
 use super::live::Live;
 use super::span::Span;
 use super::words;
 use crate::snapshot::Snapshot;
-use bsd::histogram::{LONG, Reading};
+use bsd::histogram::{LONG, Reading, quantile};
 use bsd::types::{SECOND_NS, Time};
 
 /// Counts of a histogram of the times of jobs.
@@ -80,7 +80,7 @@ impl Times {
         }
         Times {
             jobs: more.iter().sum(),
-            of: OF.map(|(_, part)| quantile(&more, part)),
+            of: OF.map(|(_, part)| quantile(LONG, &more, part)),
         }
     }
 }
@@ -116,27 +116,6 @@ impl Marks {
     }
 }
 
-/// The time that this part of the jobs took at most, seconds: in the bucket where it is, in proportion,
-/// as Prometheus estimates it. Times past the last bound count as that.
-fn quantile(counts: &Counts, part: f64) -> f64 {
-    let all: u64 = counts.iter().sum();
-    let (rank, mut below) = (part * all as f64, 0);
-    let seconds = |ns: i64| ns as f64 / SECOND_NS as f64;
-    for (at, count) in counts.iter().enumerate().filter(|(_, count)| **count > 0) {
-        if (below + count) as f64 >= rank {
-            let Some(upper) = LONG.get(at) else { break };
-            let lower = at.checked_sub(1).map_or(0, |before| LONG[before]);
-            let inside = (rank - below as f64) / *count as f64;
-            return seconds(lower) + seconds(upper - lower) * inside.max(0.0);
-        }
-        below += count;
-    }
-    match all {
-        0 => 0.0,
-        _ => seconds(LONG[LONG.len() - 1]),
-    }
-}
-
 /// Percentiles of two readings of a histogram.
 pub(super) fn between(before: Option<&Reading>, now: &Reading) -> [f32; OF.len()] {
     let before = before.map(counts).unwrap_or_default();
@@ -145,7 +124,28 @@ pub(super) fn between(before: Option<&Reading>, now: &Reading) -> [f32; OF.len()
 
 /// A table of them.
 pub(super) fn section(marks: &Marks, span: Span, snapshot: &Snapshot, live: &Live) -> Markup {
-    let [waits, holds] = marks.within(span, snapshot);
+    let within = format!("Times of jobs, last {}", span.0);
+    shown(&within, marks.within(span, snapshot), live)
+}
+
+/// The same of one tube, by its tally as the API shows it, since it, or the server, began; nothing
+/// without a tally.
+pub(super) fn of_tube(tally: &Value, live: &Live) -> Markup {
+    if tally.is_null() {
+        return html! {};
+    }
+    let times = ["wait", "hold"].map(|kind| {
+        let times = &tally[kind];
+        let seconds = |name: &str| times[format!("{name}_seconds")].as_f64();
+        Times {
+            jobs: times["jobs"].as_u64().unwrap_or(0),
+            of: OF.map(|(name, _)| seconds(name).unwrap_or(0.0)),
+        }
+    });
+    shown("Times of its jobs, since it began", times, live)
+}
+
+fn shown(title: &str, [waits, holds]: [Times; 2], live: &Live) -> Markup {
     let rows = [
         ("Waited, until the first reserve", "waits", waits),
         (
@@ -155,7 +155,7 @@ pub(super) fn section(marks: &Marks, span: Span, snapshot: &Snapshot, live: &Liv
         ),
     ];
     let head = html! {
-        th scope="col" { "Times of jobs, last " (span.0) }
+        th scope="col" { (title) }
         th scope="col" class="number" { "Jobs" }
         @for (name, _) in OF { th scope="col" class="number" { (name) } }
     };
@@ -184,31 +184,6 @@ pub(super) fn section(marks: &Marks, span: Span, snapshot: &Snapshot, live: &Liv
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bsd::histogram::Histogram;
-
-    fn counted(times_ns: &[i64]) -> Counts {
-        let histogram = Histogram::new(LONG);
-        for ns in times_ns {
-            histogram.note(*ns);
-        }
-        counts(&histogram.read())
-    }
-
-    #[test]
-    fn a_percentile_is_in_its_bucket_in_proportion() {
-        let ms = SECOND_NS / 1000;
-        // 90 of at most a millisecond, 10 of up to five.
-        let mut times = vec![ms; 90];
-        times.extend([4 * ms; 10]);
-        let counts = counted(&times);
-        for (part, wanted) in [(0.45, 0.0005), (0.9, 0.001), (0.95, 0.003), (1.0, 0.005)] {
-            let found = quantile(&counts, part);
-            assert!((found - wanted).abs() < 1e-9, "{part}: {found}");
-        }
-        assert_eq!(quantile(&Counts::default(), 0.5), 0.0);
-        let week = 7.0 * 86_400.0;
-        assert_eq!(quantile(&counted(&[i64::MAX]), 0.5), week);
-    }
 
     fn mark(seconds: i64, count: u64) -> Mark {
         let mut mark = Mark {

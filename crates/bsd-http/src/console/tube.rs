@@ -15,7 +15,7 @@ use super::span::Span;
 use super::subject::Subject;
 use super::tube_history::{LONG_MAX, TubeSample};
 use super::viewer::Viewer;
-use super::{Asked, PageView, SAID, SPAN, policy, schedules, search, trouble, words};
+use super::{Asked, PageView, SAID, SPAN, percentiles, policy, schedules, search, trouble, words};
 use crate::State;
 use crate::answer::{Answer, Problem};
 use crate::api::look::{self, LISTED};
@@ -154,6 +154,7 @@ fn numbers_of(
         }
         (spans(&path, span, &history))
         @if span.0 != "10min" { (charts(&history, name, span, live)) }
+        (percentiles::of_tube(&tube["tally"], live))
     }
 }
 

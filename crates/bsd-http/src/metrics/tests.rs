@@ -3,6 +3,7 @@ mod log;
 mod members;
 mod memory;
 mod rest;
+mod tally;
 
 use tokio::sync::Semaphore;
 

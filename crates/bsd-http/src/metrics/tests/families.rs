@@ -44,12 +44,13 @@ fn whole_page() -> String {
 }
 
 /// Sources of the tests that compare samples.
-const TESTS: [&str; 5] = [
+const TESTS: [&str; 6] = [
     include_str!("../tests.rs"),
     include_str!("log.rs"),
     include_str!("members.rs"),
     include_str!("memory.rs"),
     include_str!("rest.rs"),
+    include_str!("tally.rs"),
 ];
 
 /// A sample of the family is named as a text.
