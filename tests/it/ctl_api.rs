@@ -1,8 +1,11 @@
 //! `bsd-ctl` over the server's API: lists, searches, moves, and its errors.
 
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -466,4 +469,78 @@ fn g32_a_token_is_read_from_a_file_that_no_one_else_can_read() {
     let (code, said) = ctl(&site, &["cancel", "1", "--token-file", mine]);
     assert_eq!(code, NOT_DONE, "{said}");
     assert!(said.contains("admin"), "{said}");
+}
+
+/// All that happens to jobs, again and again. The first job is never finished in time.
+fn do_everything(site: &Site, tube: &str, is_over: &AtomicBool) {
+    let (mut wire, mut slow) = (site.server.connect(), site.server.connect());
+    wire.ask(&format!("use {tube}"));
+    wire.send("put 0 0 1 1\r\nx\r\n");
+    assert_eq!(wire.text(), "INSERTED 1");
+    while !is_over.load(Ordering::Relaxed) {
+        slow.ask("reserve-job 1");
+        let id = wire.put(b"body");
+        for command in [
+            format!("reserve-job {id}"),
+            format!("release {id} 0 0"),
+            format!("reserve-job {id}"),
+            format!("bury {id} 0"),
+            format!("kick-job {id}"),
+            format!("reserve-job {id}"),
+            format!("fail {id} 3\r\nwhy"),
+            format!("delete {id}"),
+        ] {
+            let said = wire.ask(&command);
+            assert!(!said.starts_with("NOT_FOUND"), "{command}: {said}");
+        }
+    }
+}
+
+#[test]
+fn top_has_rates_of_all_that_happens_in_each_tube() {
+    let site = site();
+    let mut command = command(&site.server.address().to_string());
+    let words = "top busy --interval 0.1 --batch 600 --json";
+    let mut child = command
+        .env("BSD_CTL_HTTP", site.address.to_string())
+        .args(words.split(' '))
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let rounds = BufReader::new(child.stdout.take().unwrap()).lines();
+    let kinds = [
+        "put", "reserve", "delete", "release", "bury", "kick", "timeout", "fail",
+    ];
+    let is_over = AtomicBool::new(false);
+    let (mut seen, mut seen_of_all) = (BTreeSet::new(), BTreeSet::new());
+    std::thread::scope(|scope| {
+        scope.spawn(|| do_everything(&site, "busy", &is_over));
+        for round in rounds {
+            let round: Value = serde_json::from_str(&round.unwrap()).unwrap();
+            let is_seen = |of: &Value, kind: &str| of["per-second"][kind].as_f64() > Some(0.0);
+            let tube = &round["tubes"][0];
+            seen.extend(kinds.into_iter().filter(|kind| is_seen(tube, kind)));
+            seen_of_all.extend(kinds.into_iter().filter(|kind| is_seen(&round, kind)));
+            if seen.len() == kinds.len() && seen_of_all.len() == kinds.len() {
+                break;
+            }
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let all = BTreeSet::from(kinds);
+    assert_eq!((seen, seen_of_all), (all.clone(), all));
+    let said = done(
+        &site,
+        &["top", "--rates", "--interval", "0.1", "--batch", "1"],
+    );
+    assert!(
+        said.contains(" READY  PUT/s  RES/s  DEL/s TIME/s"),
+        "{said}"
+    );
+    assert!(
+        said.lines().all(|line| line.chars().count() <= 80),
+        "{said}"
+    );
 }

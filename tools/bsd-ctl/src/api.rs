@@ -47,10 +47,19 @@ impl ApiArgs {
     /// The API of the server that has this `id` in its `stats`, and its answer to `/server`, if it is
     /// there and may be asked. beanstalkd has none.
     pub(crate) fn of_server(&self, id: &str, context: &Context<'_>) -> Option<(Api, Value)> {
-        let mut api = self.open(context).ok()?;
-        api.hurry(EXTRA_TIME);
+        let api = self.open_hurried(context).ok()?;
         let server = api.get("/server").ok()?;
         (!id.is_empty() && server["id"] == *id).then_some((api, server))
+    }
+
+    /// The API, for what is asked of it beside the protocol: it is not waited for as long.
+    ///
+    /// # Errors
+    /// As of [`ApiArgs::open`].
+    pub(crate) fn open_hurried(&self, context: &Context<'_>) -> Result<Api, Failure> {
+        let mut api = self.open(context)?;
+        api.hurry(EXTRA_TIME);
+        Ok(api)
     }
 
     /// The file with the token, and TLS, for a connection of the protocol.

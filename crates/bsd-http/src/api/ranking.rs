@@ -14,6 +14,8 @@ use crate::answer::{Answer, Problem, json};
 use crate::exposition::seconds;
 use crate::query::Query;
 use crate::snapshot::TubeFigures;
+use bsd::attributes::Reason;
+use bsd::engine::Figures;
 
 /// What tubes may be sorted by.
 pub(crate) const SORTS: &[&str] = &[
@@ -50,8 +52,24 @@ pub(crate) async fn ranking(state: &State, query: &Query) -> Result<Answer, Prob
         "tubes": values.collect::<Vec<_>>(),
         "more": more,
         "span_seconds": seconds(rise.span_ns),
+        "totals": totals_value(&snapshot.figures),
     });
     Ok(json(StatusCode::OK, &value))
+}
+
+/// What has happened in all tubes together, those that are gone included.
+fn totals_value(figures: &Figures) -> Value {
+    let (events, queue) = (&figures.events, &figures.queue);
+    json!({
+        "puts": queue.total_jobs,
+        "reserves": events.reserves,
+        "deletes": events.deletes,
+        "releases": events.releases,
+        "buries": events.buries,
+        "kicks": events.kicks,
+        "timeouts": events.timeouts,
+        "fails": queue.failures.by_reason[Reason::Failed as usize],
+    })
 }
 
 fn key(sort: &str, tube: &TubeFigures, recent: OfTube) -> u64 {

@@ -14,6 +14,10 @@ pub(super) fn schemas() -> Map<String, Value> {
         ("puts_refused", count()),
         ("recent_failures", count()),
     ];
+    let totals = [
+        "puts", "reserves", "deletes", "releases", "buries", "kicks", "timeouts", "fails",
+    ];
+    let totals = totals.map(|name| (name, count()));
     let all = [
         (
             "Troubles",
@@ -93,6 +97,7 @@ pub(super) fn schemas() -> Map<String, Value> {
                 ("tubes", list(reference("RankedTube"))),
                 ("more", count()),
                 ("span_seconds", time()),
+                ("totals", object(&totals)),
             ]),
         ),
         (

@@ -15,7 +15,7 @@ use ratatui::{DefaultTerminal, Frame};
 
 use super::TopArgs;
 use super::keys::Key;
-use super::rates::{self, TubeView, View};
+use super::rates::{self, Columns, View};
 use super::sample::{Sample, Sampler};
 use super::wait::{Awake, Bell, Waiter, waiter};
 use crate::tubes::Sort;
@@ -23,9 +23,10 @@ use crate::{EXIT_OK, Failure};
 
 const HEAD_LINES: u16 = 6;
 
-const HELP: [&str; 11] = [
+const HELP: [&str; 12] = [
     "q, Esc, Ctrl-C   quit",
     "h, ?             this help, on and off",
+    "a                all rates of tubes, or their states",
     "s                the next sort key",
     "r                the other way round",
     "n                sort by name",
@@ -85,6 +86,7 @@ fn ask_beside(mut sampler: Sampler, interval: Duration, bell: Bell) -> Receiver<
 struct Screen {
     sort: Sort,
     is_reversed: bool,
+    columns: Columns,
     is_help: bool,
     is_coloured: bool,
     before: Option<Sample>,
@@ -100,6 +102,7 @@ impl Screen {
         Screen {
             sort: args.sort,
             is_reversed: args.reverse,
+            columns: args.columns(),
             is_help: false,
             is_coloured: Look::of_stdout().has_colour(),
             before: None,
@@ -147,6 +150,7 @@ impl Screen {
             Key::Escape if self.is_help => self.is_help = false,
             Key::Char('q') | Key::Escape | Key::CtrlC => self.is_over = true,
             Key::Char('h' | '?') => self.is_help = !self.is_help,
+            Key::Char('a') => self.columns = self.columns.other(),
             Key::Char('r') => self.is_reversed = !self.is_reversed,
             Key::Char('s') => self.sort = next_sort(self.sort),
             Key::Char(letter) => {
@@ -178,14 +182,14 @@ impl Screen {
             Some(view) => {
                 let lines: Vec<Line<'_>> = view.head().map(Line::from).collect();
                 frame.render_widget(Paragraph::new(lines), head);
-                let lines = view.tubes.iter().map(TubeView::line);
+                let lines = view.tubes.iter().map(|tube| tube.line(self.columns));
                 let list = List::new(lines).highlight_style(Modifier::BOLD);
                 frame.render_stateful_widget(list, tubes, &mut self.selected);
             }
             None => frame.render_widget("waiting for the server", head),
         }
         frame.render_widget(
-            Line::from(rates::titles()).style(Modifier::REVERSED),
+            Line::from(rates::titles(self.columns)).style(Modifier::REVERSED),
             titles,
         );
         frame.render_widget(self.foot(), foot);
@@ -207,7 +211,7 @@ impl Screen {
                 let order = if self.is_reversed { ", reversed" } else { "" };
                 let sort = format!("{:?}", self.sort).to_lowercase();
                 Line::from(format!(
-                    "sorted by {sort}{order}    q quit  h help  s sort  r reverse"
+                    "sorted by {sort}{order}    q quit  h help  a rates  s sort  r reverse"
                 ))
             }
         }

@@ -4,6 +4,7 @@
 //! round asks for `stats`, the list of tubes, and at most [`TUBES_MAX`] tubes: watching must not
 //! become the load.
 
+mod events;
 mod keys;
 mod live;
 mod rates;
@@ -18,9 +19,10 @@ use bsd::UsageError;
 use clap::Args;
 use serde_json::Value as Json;
 
+use crate::api::ApiArgs;
 use crate::tubes::Sort;
 use crate::{Context, EXIT_OK, Failure, names};
-use rates::View;
+use rates::{Columns, View};
 use sample::Sampler;
 
 /// More tubes than this are not asked for in a round.
@@ -28,17 +30,24 @@ const TUBES_MAX: usize = 1000;
 
 const AFTER_HELP: &str = concat!(
     "\
-Rates are per second, of the time since the round before: put counts all jobs that were put, in
-whatever way; delete counts jobs where all tubes are asked for; the others count commands. A round asks for at most 1000 tubes, the
-first by name; a PATTERN chooses others. If the server goes away, top waits for it to come back.
+Rates are per second, of the time since the round before. They count jobs, as the server's API does,
+where --http leads to that of the same server, with at most 20,000 tubes. Of a tube past the server's
+--http-tubes-max only put and delete are known. Without the API, as with beanstalkd, the same holds
+for all tubes; above them put counts jobs, delete does where all tubes are asked for, and the others
+count commands. What is not known is `-`.
+
+A round asks for at most 1000 tubes, the first by name; a PATTERN chooses others. If the server goes
+away, top waits for it to come back.
 
 The busiest tubes stand first, unless --sort says otherwise.
 
-Keys: q quits, h shows all keys, s sorts by the next column, r the other way round.
+Keys: q quits, h shows all keys, a shows all rates of tubes in place of their states, s sorts by the
+next column, r the other way round.
 
 Examples:
   bsd-ctl top --batch 1
   bsd-ctl top 'mail*' --sort ready --interval 0.5 --batch 2
+  bsd-ctl top --rates --batch 1
   bsd-ctl top --batch 1 --json
 
 ",
@@ -60,9 +69,23 @@ pub(crate) struct TopArgs {
     /// The other way round
     #[arg(long)]
     reverse: bool,
+    /// Show all rates of each tube, and of its states those that are ready
+    #[arg(long)]
+    rates: bool,
     /// Number of rounds to print as lines of text, and end
     #[arg(long, value_name = "N")]
     batch: Option<u64>,
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+impl TopArgs {
+    fn columns(&self) -> Columns {
+        match self.rates {
+            true => Columns::Rates,
+            false => Columns::States,
+        }
+    }
 }
 
 fn parse_interval(text: &str) -> Result<Duration, UsageError> {
@@ -79,7 +102,7 @@ pub(crate) fn run(args: &TopArgs, context: &mut Context<'_>) -> Result<u8, Failu
             "the live view does not know this: `bsd-ctl tubes` sorts by it".to_owned(),
         ));
     }
-    let sampler = Sampler::new(context.global, args.pattern.clone());
+    let sampler = Sampler::new(args, context);
     match args.batch {
         Some(rounds) => batch(args, rounds, sampler, context),
         None if context.global.json => Err(Failure::Usage(
@@ -106,7 +129,7 @@ fn batch(
         let view = View::between(Some(&before), &sample, args.sort, args.reverse);
         match context.global.json {
             true => writeln!(context.out, "{}", Json::Object(view.json()))?,
-            false => print(&view, context.out)?,
+            false => print(&view, args.columns(), context.out)?,
         }
         context.out.flush()?;
         before = sample;
@@ -114,13 +137,13 @@ fn batch(
     Ok(EXIT_OK)
 }
 
-fn print(view: &View, out: &mut dyn Write) -> io::Result<()> {
+fn print(view: &View, columns: Columns, out: &mut dyn Write) -> io::Result<()> {
     for line in view.head() {
         writeln!(out, "{line}")?;
     }
-    writeln!(out, "{}", rates::titles())?;
+    writeln!(out, "{}", rates::titles(columns))?;
     for tube in &view.tubes {
-        writeln!(out, "{}", tube.line())?;
+        writeln!(out, "{}", tube.line(columns))?;
     }
     writeln!(out)
 }

@@ -8,8 +8,9 @@ use bsd_tools::address::Address;
 use bsd_tools::client::{Client, ClientError};
 use bsd_tools::yaml::Dictionary;
 
-use super::TUBES_MAX;
-use crate::{Global, names};
+use super::events::{Events, Source};
+use super::{TUBES_MAX, TopArgs};
+use crate::{Context, names};
 
 /// One round.
 #[derive(Debug)]
@@ -26,6 +27,8 @@ pub(super) struct Sample {
     pub(super) tubes: Vec<Dictionary>,
     /// Tubes of the pattern that were not asked for.
     pub(super) left_out: usize,
+    /// What has happened to jobs, if the API of this server tells.
+    pub(super) events: Option<Events>,
 }
 
 /// Takes samples over one connection, which it makes again after an error.
@@ -36,13 +39,16 @@ pub(super) struct Sampler {
     pattern: Option<String>,
     clock: Clock,
     client: Option<Client>,
+    source: Source,
 }
 
 impl Sampler {
-    pub(super) fn new(global: &Global, pattern: Option<String>) -> Sampler {
+    pub(super) fn new(args: &TopArgs, context: &Context<'_>) -> Sampler {
+        let pattern = args.pattern.clone();
         Sampler {
-            address: global.address.clone(),
-            timeout: global.timeout,
+            address: context.global.address.clone(),
+            timeout: context.global.timeout,
+            source: Source::new(&args.api, pattern.as_deref(), context),
             pattern,
             clock: Clock::start(),
             client: None,
@@ -66,6 +72,7 @@ impl Sampler {
         let tubes_at = self.seconds();
         let tubes = client.tubes(&names)?;
         self.client = Some(client);
+        let events = self.source.take(&stats, self.seconds());
         Ok(Sample {
             address: self.address.clone(),
             at,
@@ -74,6 +81,7 @@ impl Sampler {
             is_all: self.pattern.is_none() && left_out == 0,
             tubes,
             left_out,
+            events,
         })
     }
 }
