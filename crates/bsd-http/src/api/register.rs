@@ -17,8 +17,12 @@ use crate::exposition::seconds;
 use crate::guard::Asker;
 use bsd::door::Work;
 
-/// Work of a kind that is under way at a time.
+/// Work of a kind that is under way at a time, that which only holds jobs back apart.
 pub(crate) const RUNNING_MAX: usize = 8;
+/// Deletes at a time that hold jobs back, or will.
+pub(crate) const HOLDING_MAX: usize = 32;
+/// No further one begins while all of them hold this number of jobs.
+pub(crate) const HELD_ALL_MAX: u64 = 400_000;
 /// Work of a kind that is over and can be asked for: the newest of this number …
 pub(crate) const KEPT_MAX: usize = 64;
 /// … and for how long.
@@ -146,7 +150,12 @@ impl Entry {
 
     /// It holds jobs back before it deletes them.
     fn holds(&self) -> bool {
-        self.asked["undo"].is_number() && self.asked["dry_run"] != true
+        holds(&self.asked)
+    }
+
+    /// It waits, and does nothing else: the jobs that are to be deleted are all held back.
+    fn only_holds(&self) -> bool {
+        self.progress.stage() == Stage::Held
     }
 
     fn value(&self) -> Value {
@@ -188,6 +197,11 @@ impl Entry {
     }
 }
 
+/// Work that was asked for like this holds jobs back before it deletes them.
+fn holds(asked: &Value) -> bool {
+    asked["undo"].is_number() && asked["dry_run"] != true
+}
+
 /// All work of a kind.
 #[derive(Debug)]
 pub(crate) struct Register {
@@ -218,8 +232,32 @@ impl Entries {
         }
     }
 
-    fn running(&self) -> usize {
-        self.by_id.values().filter(|entry| !entry.is_over()).count()
+    fn under_way(&self) -> impl Iterator<Item = &Arc<Entry>> {
+        self.by_id.values().filter(|entry| !entry.is_over())
+    }
+
+    /// Whether there is a place for work that was asked for like this.
+    fn check_room(&self, asked: &Value) -> Result<(), Problem> {
+        let refused = |why: String| Err(Problem::new(StatusCode::TOO_MANY_REQUESTS, why));
+        let running = self.under_way().filter(|entry| !entry.only_holds());
+        if running.count() >= RUNNING_MAX {
+            return refused(format!(
+                "too many are under way: {RUNNING_MAX}; wait until one is done, or cancel one"
+            ));
+        }
+        if !holds(asked) {
+            return Ok(());
+        }
+        let holding = self.under_way().filter(|entry| entry.holds());
+        let held = holding.map(|entry| entry.progress.held.load(Ordering::Relaxed));
+        let held: Vec<u64> = held.collect();
+        if held.len() >= HOLDING_MAX || held.iter().sum::<u64>() >= HELD_ALL_MAX {
+            return refused(format!(
+                "too many jobs are held back: {HOLDING_MAX} deletes at a time, and {HELD_ALL_MAX} \
+                 jobs; wait until the time of one is over, or delete without `undo`"
+            ));
+        }
+        Ok(())
     }
 }
 
@@ -279,14 +317,7 @@ impl Register {
 
     fn enter(&self, (asked, owner): (Value, Asker)) -> Result<Arc<Entry>, Problem> {
         let mut entries = self.entries();
-        if entries.running() >= RUNNING_MAX {
-            return Err(Problem::new(
-                StatusCode::TOO_MANY_REQUESTS,
-                format!(
-                    "too many are under way: {RUNNING_MAX}; wait until one is done, or cancel one"
-                ),
-            ));
-        }
+        entries.check_room(&asked)?;
         entries.last += 1;
         let id = entries.last;
         let entry = Arc::new(Entry {
@@ -371,6 +402,9 @@ mod tests {
     use super::*;
     use crate::tests::paused;
 
+    /// Jobs of one delete.
+    const HELD_MAX: u64 = HELD_ALL_MAX / 4;
+
     fn over(register: &Register) -> u64 {
         let entry = register.enter((json!({}), Asker::Local)).unwrap();
         let end = End {
@@ -385,6 +419,68 @@ mod tests {
 
     fn is_kept(register: &Register, id: u64) -> bool {
         register.show(&id.to_string()).is_ok()
+    }
+
+    fn enter(register: &Register, asked: Value) -> Option<Arc<Entry>> {
+        match register.enter((asked, Asker::Local)) {
+            Ok(entry) => Some(entry),
+            Err(problem) => {
+                assert_eq!(problem.status, StatusCode::TOO_MANY_REQUESTS);
+                None
+            }
+        }
+    }
+
+    /// A delete that can be undone, and has come to the stage in which it waits.
+    fn held(register: &Register, jobs: u64) -> Option<Arc<Entry>> {
+        let entry = enter(register, json!({"undo": 60}))?;
+        let progress = &entry.progress;
+        progress.stage.store(Stage::Held as u8, Ordering::Relaxed);
+        Progress::set(&progress.held, jobs);
+        Some(entry)
+    }
+
+    #[test]
+    fn eight_run_beside_32_deletes_that_only_hold_jobs_back() {
+        let register = Register::of_tasks();
+        let holding: Vec<_> = (0..HOLDING_MAX)
+            .filter_map(|_| held(&register, 1))
+            .collect();
+        assert_eq!((holding.len(), HOLDING_MAX, RUNNING_MAX), (32, 32, 8));
+        assert!(held(&register, 1).is_none());
+        // A count holds none back.
+        let count = json!({"undo": 60, "dry_run": true});
+        let running = [count, json!({})].into_iter().cycle().take(RUNNING_MAX);
+        let running: Vec<_> = running
+            .filter_map(|asked| enter(&register, asked))
+            .collect();
+        assert_eq!(running.len(), RUNNING_MAX);
+        assert!(enter(&register, json!({})).is_none());
+        // One that is undone, or whose time is over, runs.
+        let end = End {
+            reason: None,
+            is_cancelled: false,
+            is_undone: false,
+            found: None,
+        };
+        running[0].end.set((Instant::now(), end.clone())).unwrap();
+        let stage = &holding[0].progress.stage;
+        stage.store(Stage::Returning as u8, Ordering::Relaxed);
+        assert!(enter(&register, json!({})).is_none());
+        holding[0].end.set((Instant::now(), end)).unwrap();
+        assert!(held(&register, 1).is_some());
+    }
+
+    #[test]
+    fn no_delete_that_can_be_undone_begins_while_400_000_jobs_are_held_back() {
+        let register = Register::of_tasks();
+        assert_eq!(HELD_ALL_MAX, 400_000);
+        let holding: Vec<_> = (0..4).filter_map(|_| held(&register, HELD_MAX)).collect();
+        assert_eq!(holding.len(), 4);
+        assert!(held(&register, 1).is_none());
+        assert!(enter(&register, json!({})).is_some());
+        Progress::set(&holding[0].progress.held, HELD_MAX - 1);
+        assert!(held(&register, 1).is_some());
     }
 
     #[test]
