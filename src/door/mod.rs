@@ -64,7 +64,7 @@ pub use self::seats::Replies;
 pub(crate) use self::session::Keeper;
 pub use self::session::{Pending, Session, block_on};
 pub use self::task::Task;
-pub use self::work::{Slice, Step, Work};
+pub use self::work::{Peeked, Slice, Step, Work};
 use crate::storage::{StoreError, Waker};
 
 /// Bounds on calls that were sent and are not answered.

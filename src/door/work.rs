@@ -105,7 +105,39 @@ impl Slice<'_> {
     }
 }
 
+/// The body of a job, for those who look.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Peeked {
+    /// All of it.
+    Body(Vec<u8>),
+    /// There is no such job.
+    Gone,
+    /// The copy of this server has it, and it cannot be read from there: says why. The job is left as it
+    /// is.
+    Unreadable(String),
+}
+
 impl Slice<'_> {
+    /// The body of a job. A queue that follows reads its own copy, which may be behind; one that leads
+    /// counts it as a peek, and buries a job whose body is damaged.
+    ///
+    /// # Errors
+    /// As for a call.
+    pub fn peek(&mut self, id: JobId) -> Result<Peeked, JobError> {
+        if self.engine.is_following() {
+            return Ok(match self.engine.look_at_body(id) {
+                None => Peeked::Gone,
+                Some(Ok(body)) => Peeked::Body(body.to_vec()),
+                Some(Err(error)) => Peeked::Unreadable(error.to_string()),
+            });
+        }
+        match self.run(Command::Peek(id)) {
+            Ok(Answer::Found(job)) => Ok(Peeked::Body(job.body)),
+            Ok(_) | Err(JobError::NotFound) => Ok(Peeked::Gone),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Do this to a job that no client has reserved, or take it from its client. It is done when this
     /// returns, and is durable, as the policy says, when the task is over.
     ///

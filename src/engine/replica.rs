@@ -13,8 +13,8 @@ use super::standby::ApplyError;
 use super::store::Store;
 use super::{Engine, Mode, Options};
 use crate::storage::format::{Record, Stamp, entry_records};
-use crate::storage::{AppendError, Formed, Held, Log, OpenError, Purpose, StoreError};
-use crate::types::{Now, Ticket};
+use crate::storage::{AppendError, BodyError, Formed, Held, Log, OpenError, Purpose, StoreError};
+use crate::types::{JobId, Now, Ticket};
 
 /// What replies of a queue that leads wait for: turns of its owner. That its log has been written up to
 /// a position does not say that it still leads.
@@ -166,6 +166,15 @@ impl Engine {
     #[must_use]
     pub fn is_one_of_several(&self) -> bool {
         !matches!(self.mode, Mode::Single)
+    }
+
+    /// The body of a job as this queue's own log has it, also while it follows; `None`: there is no such
+    /// job. It decides nothing: a job whose body is damaged is left as it is. A body is read as a
+    /// whole.
+    pub fn look_at_body(&mut self, id: JobId) -> Option<Result<&[u8], BodyError>> {
+        let job = self.queue.job(id)?;
+        let (place, tube_size, size) = (job.place, job.put_tube_size, job.body_size as usize);
+        Some(self.store.read_body(place, id, tube_size, size))
     }
 
     /// The same, if it follows.

@@ -158,7 +158,7 @@ async fn act(
 ) -> Result<Answer, Problem> {
     let (head, body) = request.into_parts();
     let (query, is_own_view) = match route.shape {
-        Shape::Page if !route.is_form() => relay::own_view(head.uri.query()),
+        Shape::Page => relay::own_view(head.uri.query()),
         _ => (head.uri.query().map(ToOwned::to_owned), false),
     };
     let query = match route.shape {

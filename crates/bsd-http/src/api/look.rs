@@ -15,10 +15,9 @@ use crate::snapshot::{LOOK_AFTER, TubeFigures};
 use crate::{ServerHandles, State};
 use bsd::attributes::{Attributes, Reason, Unique};
 use bsd::clock::utc;
-use bsd::door::{Answer as Reply, JobError, Slice, Step, Work};
+use bsd::door::{JobError, Peeked, Slice, Step, Work};
 use bsd::engine::{Figures, LogFigures, PROTOCOL_VERSION};
 use bsd::histogram::{Buckets, quantile};
-use bsd::protocol::Command;
 use bsd::queue::{JobView, Lost, Mark, Queue, TubeList};
 use bsd::types::{JobCounts, JobId, JobState, Now};
 
@@ -182,9 +181,9 @@ impl Work for LookAtJob {
             value["text"] = body_value(text);
         }
         if job.body_size <= BODY_SIZE_MAX {
-            match slice.run(Command::Peek(self.id)) {
-                Ok(Reply::Found(job)) => value["body"] = body_value(&job.body),
-                Ok(_) => {}
+            match slice.peek(self.id) {
+                Ok(Peeked::Body(body)) => value["body"] = body_value(&body),
+                Ok(Peeked::Gone | Peeked::Unreadable(_)) => {}
                 Err(error) => {
                     self.found = Some(Err(error));
                     return Step::Done;

@@ -15,8 +15,7 @@ use crate::State;
 use crate::answer::{Answer, Content, Problem, page as answer_of};
 use crate::api;
 use crate::api::look::{self, BODY_SIZE_MAX};
-use bsd::door::{Answer as Reply, JobError, Slice, Step, Work};
-use bsd::protocol::Command;
+use bsd::door::{JobError, Peeked, Slice, Step, Work};
 use bsd::types::JobId;
 
 /// A larger body is not read for a page, or sent as a file: the loop reads it as a whole.
@@ -28,11 +27,19 @@ const PREVIEW_MAX: usize = 400;
 pub(super) struct Found {
     /// As the API has it, without the body.
     pub(super) value: Value,
-    /// `None`: too large to be read.
-    body: Option<Vec<u8>>,
+    /// Or why it is not there.
+    body: Result<Vec<u8>, Unshown>,
     wall_ns: u64,
     /// What a worker said of its last failure.
     text: Option<Vec<u8>>,
+}
+
+/// Why a page has no body of a job.
+enum Unshown {
+    /// It is not read for a page.
+    TooLarge,
+    /// The copy of a member that follows does not give it.
+    Unreadable(String),
 }
 
 struct LookAt {
@@ -50,10 +57,11 @@ impl Work for LookAt {
         let (size, value) = (job.body_size, look::job_value(queue, &job, now));
         let text = look::failure_text(queue, self.id).map(<[u8]>::to_vec);
         let body = match size <= BODY_READ_MAX {
-            false => Ok(None),
-            true => match slice.run(Command::Peek(self.id)) {
-                Ok(Reply::Found(job)) => Ok(Some(job.body)),
-                Ok(_) => Ok(None),
+            false => Ok(Err(Unshown::TooLarge)),
+            true => match slice.peek(self.id) {
+                Ok(Peeked::Body(body)) => Ok(Ok(body)),
+                Ok(Peeked::Unreadable(why)) => Ok(Err(Unshown::Unreadable(why))),
+                Ok(Peeked::Gone) => return Step::Done,
                 Err(error) => Err(error),
             },
         };
@@ -78,7 +86,7 @@ pub(super) async fn page(state: &Arc<State>, asked: &Asked) -> Result<Answer, Pr
     let (id, found) = find(state, asked).await?;
     let viewer = Viewer::of(state, asked);
     let content = html! {
-        (lead(&found.value, viewer.admin()))
+        (lead(&found.value, viewer.changer()))
         (failure(&found))
         section aria-labelledby="body" {
             h2 id="body" { "Body" }
@@ -97,7 +105,7 @@ pub(super) async fn page(state: &Arc<State>, asked: &Asked) -> Result<Answer, Pr
                 }
             }
         }
-        @if let Some(word) = viewer.admin() { (forms(&found.value, word)) }
+        @if let Some(word) = viewer.changer() { (forms(&found.value, word)) }
     };
     let frame = Frame {
         place: Place::Elsewhere,
@@ -137,7 +145,7 @@ pub(super) async fn ask_to_delete(state: &Arc<State>, asked: &Asked) -> Result<A
     let content = html! {
         p class="lead" { "It is in the tube " (tube) "." }
         (preview(&found))
-        @if let Some(word) = viewer.admin() {
+        @if let Some(word) = viewer.changer() {
             form class="bar" method="post" action=(format!("/jobs/{id}/delete")) {
                 input type="hidden" name="form" value=(word);
                 input type="hidden" name="tube" value=(tube);
@@ -331,13 +339,19 @@ fn said_of_it(said: &[u8]) -> Markup {
 fn shown(found: &Found) -> Markup {
     let id = &found.value["id"];
     let size = words::bytes(found.value["body_size"].as_u64().unwrap_or(0));
-    let Some(all) = &found.body else {
-        return html! {
-            p {
-                "It has " (size) ", and is not read for a page. "
-                code { "bsd-ctl job " (id) " --body" } " writes it."
-            }
-        };
+    let all = match &found.body {
+        Ok(all) => all,
+        Err(Unshown::TooLarge) => {
+            return html! {
+                p {
+                    "It has " (size) ", and is not read for a page. "
+                    code { "bsd-ctl job " (id) " --body" } " writes it."
+                }
+            };
+        }
+        Err(Unshown::Unreadable(why)) => {
+            return html! { p { "It has " (size) ", and this member's copy does not give it: " (why) "." } };
+        }
     };
     let is_large = all.len() > BODY_SIZE_MAX as usize;
     let begin = &all[..all.len().min(BODY_SIZE_MAX as usize)];
@@ -350,11 +364,12 @@ fn shown(found: &Found) -> Markup {
 /// `/jobs/ID/body`: all of a body, as a file that no browser takes for a page.
 pub(super) async fn download(state: &Arc<State>, asked: &Asked) -> Result<Answer, Problem> {
     let (id, found) = find(state, asked).await?;
-    let body = found.body.ok_or_else(|| {
-        Problem::new(
+    let body = found.body.map_err(|why| match why {
+        Unshown::TooLarge => Problem::new(
             StatusCode::PAYLOAD_TOO_LARGE,
             format!("the body has more than 1 MiB: `bsd-ctl job {id} --body` writes it"),
-        )
+        ),
+        Unshown::Unreadable(why) => Problem::unavailable(why),
     })?;
     let content = Content::Whole(Some(body.into()));
     let mut answer = answer_of(StatusCode::OK, "application/octet-stream", content);
@@ -368,8 +383,9 @@ pub(super) async fn download(state: &Arc<State>, asked: &Asked) -> Result<Answer
 /// The beginning of a body.
 fn preview(found: &Found) -> Markup {
     match &found.body {
-        None => html! { p { "Its body has more than 1 MiB." } },
-        Some(all) => {
+        Err(Unshown::TooLarge) => html! { p { "Its body has more than 1 MiB." } },
+        Err(Unshown::Unreadable(why)) => html! { p { "Its body is not shown: " (why) "." } },
+        Ok(all) => {
             let is_cut = all.len() > PREVIEW_MAX;
             body::shown(
                 &all[..all.len().min(PREVIEW_MAX)],

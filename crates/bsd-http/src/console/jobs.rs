@@ -19,8 +19,7 @@ use crate::api::run;
 use crate::query::Query;
 use crate::snapshot::LOOK_AFTER;
 use bsd::clock::utc;
-use bsd::door::{Answer as Reply, Slice, Step, Work};
-use bsd::protocol::Command;
+use bsd::door::{Peeked, Slice, Step, Work};
 use bsd::queue::{JobView, Mark};
 use bsd::types::{ClientId, JobId, SECOND_NS, Time};
 
@@ -103,11 +102,11 @@ fn beginning(slice: &mut Slice<'_>, id: JobId) -> (Read, usize) {
     if size.is_none_or(|size| size > BODY_SIZE_MAX) {
         return (size.map_or(Read::Unreadable, |_| Read::TooLarge), 0);
     }
-    match slice.run(Command::Peek(id)) {
-        Ok(Reply::Found(mut job)) => {
-            let size = job.body.len();
-            job.body.truncate(body::PREFIX);
-            (Read::Beginning(job.body, size > body::PREFIX), size)
+    match slice.peek(id) {
+        Ok(Peeked::Body(mut body)) => {
+            let size = body.len();
+            body.truncate(body::PREFIX);
+            (Read::Beginning(body, size > body::PREFIX), size)
         }
         _ => (Read::Unreadable, 0),
     }

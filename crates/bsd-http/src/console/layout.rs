@@ -4,6 +4,7 @@ use hyper::StatusCode;
 use hyper::header::{HeaderValue, REFERRER_POLICY};
 use maud::{DOCTYPE, Markup, html};
 
+use super::own_view;
 use super::viewer::{Standing, Viewer};
 use crate::answer::{Answer, Content, page};
 use crate::relay;
@@ -52,6 +53,10 @@ impl Frame {
     /// The page as it is sent.
     pub(super) fn answer(self, status: StatusCode) -> Answer {
         let text = self.document().into_string();
+        let text = match self.viewer.keeps_own_view {
+            true => own_view::kept(&text),
+            false => text,
+        };
         let mut answer = page(status, HTML, Content::Whole(Some(text.into())));
         // Without any referrer a browser says of its forms that they come from nowhere.
         let policy = HeaderValue::from_static("same-origin");

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | here | which pages are there, and who shows which? |
 //! | `layout` | what stands around every page? |
+//! | `own_view` | how do links stay in the view of one member? |
 //! | `live` | which parts of a page change while it is open? |
 //! | `subject` | which page is open, as an address says it? |
 //! | `stream` | how does a browser hear of what changes? |
@@ -50,6 +51,7 @@ mod live;
 mod login;
 mod notation;
 mod overview;
+mod own_view;
 mod past;
 mod percentiles;
 mod policy;
@@ -294,6 +296,15 @@ pub(super) async fn answer(
     asked: Asked,
     state: &Arc<State>,
 ) -> Result<Answer, Problem> {
+    let is_own_view = asked.view == View::Own;
+    let mut answer = answer_to(wanted, asked, state).await?;
+    if is_own_view {
+        own_view::keep_place(&mut answer);
+    }
+    Ok(answer)
+}
+
+async fn answer_to(wanted: Page, asked: Asked, state: &Arc<State>) -> Result<Answer, Problem> {
     let query = &asked.query;
     match wanted {
         Page::Asset(asset) => Ok(asset.answer(&asked.headers)),
@@ -448,7 +459,10 @@ impl Browser {
             place: Place::Elsewhere,
             title: reason.to_owned(),
             events: None,
-            viewer: Viewer::no_one(),
+            viewer: Viewer {
+                keeps_own_view: self.path.as_deref().is_some_and(own_view::is_of),
+                ..Viewer::no_one()
+            },
             content: explanation(problem),
         };
         let plain = problem.answer();

@@ -42,6 +42,8 @@ pub(super) struct Viewer {
     pub(super) form_word: Option<String>,
     /// The server is one of several.
     pub(super) sees_cluster: bool,
+    /// The page was asked for in the view of a member that follows, and its links keep that.
+    pub(super) keeps_own_view: bool,
     /// Which member of a cluster says all this.
     pub(super) standing: Option<Standing>,
     /// Result of the last change.
@@ -67,6 +69,7 @@ impl Viewer {
             leave_word,
             form_word: is_known.then(|| state.console.form_word.clone()),
             sees_cluster: cluster::check_there(&state.handles).is_ok(),
+            keeps_own_view: asked.view == View::Own && !leads && standing.is_some(),
             standing,
             said: said.and_then(|word| state.console.told(word)),
         }
@@ -79,6 +82,7 @@ impl Viewer {
             leave_word: None,
             form_word: None,
             sees_cluster: false,
+            keeps_own_view: false,
             standing: None,
             said: None,
         }
@@ -88,6 +92,13 @@ impl Viewer {
     pub(super) fn admin(&self) -> Option<&str> {
         let word = self.form_word.as_deref();
         word.filter(|_| self.role >= Role::Admin)
+    }
+
+    /// The same for forms that change a job: a member that does not lead changes none.
+    pub(super) fn changer(&self) -> Option<&str> {
+        let standing = self.standing.as_ref();
+        self.admin()
+            .filter(|_| standing.is_none_or(|it| !it.is_own))
     }
 }
 
