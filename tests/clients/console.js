@@ -2,10 +2,13 @@
 // without script. What it shows is what the protocol says, while clients work.
 //
 // Arguments: the address of HTTP, the port of the protocol, the browser, and where a screenshot is
-// written to, if one is wanted. Started by tests/it/console.rs, which has filled the queue.
+// written to, if one is wanted. With BSD_PICTURES, a directory, a picture of every page is written
+// there. Started by tests/it/console.rs, which has filled the queue.
 "use strict";
 const assert = require("node:assert");
+const fs = require("node:fs");
 const net = require("node:net");
+const { join } = require("node:path");
 const { chromium } = require("playwright-core");
 const { AxeBuilder } = require("@axe-core/playwright");
 
@@ -16,6 +19,12 @@ const SIZES = [
   { width: 360, height: 740 },
   { width: 1400, height: 900 },
 ];
+// Of the pictures: those of a telephone, and of a screen.
+const PICTURE_SIZES = [
+  { width: 390, height: 844 },
+  { width: 1280, height: 800 },
+];
+const pictures = process.env.BSD_PICTURES;
 
 // One connection that speaks the protocol.
 class Wire {
@@ -106,6 +115,20 @@ const settled = (page) =>
     () => document.readyState === "complete" && !document.getElementById("stage"),
   );
 
+// The name of a picture: of the page, whatever its ids are.
+function nameOf(page, colorScheme, { width }) {
+  const words = page.replace(/^\/clients\/\d+$/, "client").split(/[^a-z0-9]+/i).filter((it) => it);
+  return `${words.join("-") || "overview"}.${colorScheme}.${width}.png`;
+}
+
+// What moves would make each picture another one.
+async function takePicture(page, file, size) {
+  const before = page.viewportSize();
+  await page.setViewportSize(size);
+  await page.screenshot({ path: file, fullPage: true, animations: "disabled" });
+  await page.setViewportSize(before);
+}
+
 async function everyPageIsInOrder(browser, paths) {
   for (const colorScheme of ["light", "dark"]) {
     for (const viewport of SIZES) {
@@ -120,6 +143,11 @@ async function everyPageIsInOrder(browser, paths) {
         await page.evaluate(openAll);
         const width = await page.evaluate(() => document.documentElement.scrollWidth);
         assert.ok(width <= viewport.width, `${where(path)}: ${width} wide`);
+        if (pictures) {
+          begin(`the picture of ${where(path)}`);
+          const size = PICTURE_SIZES[SIZES.indexOf(viewport)];
+          await takePicture(page, join(pictures, nameOf(path, colorScheme, size)), size);
+        }
         if ((colorScheme === "dark") !== (viewport === SIZES[0])) {
           continue;
         }
@@ -369,6 +397,9 @@ async function takeScreenshot(browser) {
 }
 
 async function main() {
+  if (pictures) {
+    fs.mkdirSync(pictures, { recursive: true });
+  }
   const browser = await chromium.launch({
     executablePath: browserPath,
     args: process.getuid() === 0 ? ["--no-sandbox"] : [],

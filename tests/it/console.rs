@@ -501,6 +501,37 @@ fn set_some_aside(site: &Site) {
 }
 
 #[test]
+fn two_directories_of_pictures_are_put_side_by_side_on_one_page() {
+    let Some(node) = program("node") else {
+        return skip("node is not installed");
+    };
+    let dir = tempfile::TempDir::new().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    for (picture, bytes) in [
+        ("before/same.png", "same"),
+        ("after/same.png", "same"),
+        ("before/tubes.png", "old"),
+        ("after/tubes.png", "new"),
+        ("after/added.png", "new"),
+    ] {
+        std::fs::create_dir_all(at(picture).parent().unwrap()).unwrap();
+        std::fs::write(at(picture), bytes).unwrap();
+    }
+    let output = Command::new(node)
+        .arg(script("pictures.js"))
+        .args([at("before"), at("after"), at("page.html")])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let page = std::fs::read_to_string(at("page.html")).unwrap();
+    assert!(page.contains("2 of 3 pictures differ"), "{page}");
+    let [old, new] = ["before/tubes.png", "after/tubes.png"].map(|it| page.find(it).unwrap());
+    assert!(old < new, "the old one is on the left: {page}");
+    assert!(page.contains("after/added.png") && !page.contains("before/added.png"));
+    assert!(page.contains("<li>same.png</li>") && !page.contains("after/same.png"));
+}
+
+#[test]
 fn a_browser_shows_every_page_in_order() {
     let modules = folder("BSD_NODE_MODULES", "node/node_modules");
     let has_modules =
