@@ -1,9 +1,9 @@
 //! HTTP, as a client sees it: who is let in, what is answered, and what slow, malformed and hostile
 //! requests cost others.
 
-use std::io::{Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -14,6 +14,9 @@ use crate::harness::{Launch, PATIENCE, Server, wait_until};
 
 /// Connections that are served at a time; the bound that docs/limits.md names.
 const CONNECTIONS_MAX: usize = 64;
+
+/// How long the server waits for the header of a request.
+const HEADER_TIME: Duration = Duration::from_secs(10);
 
 /// An answer.
 #[derive(Debug)]
@@ -95,7 +98,8 @@ impl Site {
 
     /// A request with this beginning, fields and all, of which `Host` and `Connection` are added.
     pub(crate) fn send(&self, line: &str, fields: &[&str], body: &[u8]) -> Answer {
-        send(self.address, line, fields, body)
+        let answer = answer_to(self.address, &written(self.address, line, fields, body));
+        answer.unwrap_or_else(|why| panic!("{line}: {why}; it said: {}", self.server.stderr()))
     }
 
     pub(crate) fn get(&self, path: &str) -> Answer {
@@ -114,7 +118,8 @@ impl Site {
 
     /// Send these bytes, and read until the server closes.
     fn raw(&self, request: &[u8]) -> Answer {
-        raw(self.address, request)
+        let answer = answer_to(self.address, request);
+        answer.unwrap_or_else(|why| panic!("{why}; it said: {}", self.server.stderr()))
     }
 
     pub(crate) fn connect(&self) -> TcpStream {
@@ -129,6 +134,11 @@ impl Site {
 /// A request to any server, with this beginning, fields and all, of which `Host` and `Connection`
 /// are added.
 pub(crate) fn send(address: SocketAddr, line: &str, fields: &[&str], body: &[u8]) -> Answer {
+    let answer = answer_to(address, &written(address, line, fields, body));
+    answer.unwrap_or_else(|why| panic!("{line}: {why}"))
+}
+
+fn written(address: SocketAddr, line: &str, fields: &[&str], body: &[u8]) -> Vec<u8> {
     let mut request = format!("{line} HTTP/1.1\r\nHost: {address}\r\n");
     for field in fields.iter().chain(&["Connection: close"]) {
         request.push_str(&format!("{field}\r\n"));
@@ -137,14 +147,31 @@ pub(crate) fn send(address: SocketAddr, line: &str, fields: &[&str], body: &[u8]
         request.push_str(&format!("Content-Length: {}\r\n", body.len()));
     }
     request.push_str("\r\n");
-    raw(address, &[request.as_bytes(), body].concat())
+    [request.as_bytes(), body].concat()
 }
 
-fn raw(address: SocketAddr, request: &[u8]) -> Answer {
-    let mut stream = connect(address);
-    // It may have been refused before its end.
-    let _ = stream.write_all(request);
-    Answer::parse(&rest(&mut stream))
+/// Send a request, and read until the server closes; or why there is no answer.
+///
+/// On a machine that is stopped or busy for long this process may come to send only after the time for
+/// a header: the server has closed the connection by then, and has read nothing. Then it is sent again.
+fn answer_to(address: SocketAddr, request: &[u8]) -> Result<Answer, String> {
+    loop {
+        let begun = Instant::now();
+        let mut stream = connect(address);
+        // It may have been refused before its end.
+        let sent = stream.write_all(request);
+        let sent_after = begun.elapsed();
+        let (said, end) = read_all(&mut stream);
+        if !said.is_empty() {
+            return Ok(Answer::parse(&said));
+        }
+        if sent_after < HEADER_TIME {
+            return Err(format!(
+                "no answer: sent after {sent_after:?} ({sent:?}), ended after {:?} ({end:?})",
+                begun.elapsed()
+            ));
+        }
+    }
 }
 
 fn connect(address: SocketAddr) -> TcpStream {
@@ -154,10 +181,22 @@ fn connect(address: SocketAddr) -> TcpStream {
 }
 
 fn rest(stream: &mut TcpStream) -> Vec<u8> {
+    read_all(stream).0
+}
+
+/// What comes until the other end closes, and how that ended. A process that was stopped and goes on
+/// is told that its read was interrupted, as there is a time limit for that.
+fn read_all(stream: &mut TcpStream) -> (Vec<u8>, io::Result<()>) {
     let mut all = Vec::new();
     let mut buffer = [0; 64 << 10];
     let mut has_head = false;
-    while let Ok(count @ 1..) = stream.read(&mut buffer) {
+    loop {
+        let count = match stream.read(&mut buffer) {
+            Ok(0) => return (all, Ok(())),
+            Ok(count) => count,
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            Err(error) => return (all, Err(error)),
+        };
         all.extend_from_slice(&buffer[..count]);
         if !has_head {
             // A stream of events has no end: its head is all that is waited for. Only the head is
@@ -165,11 +204,10 @@ fn rest(stream: &mut TcpStream) -> Vec<u8> {
             let text = String::from_utf8_lossy(&all);
             has_head = text.contains("\r\n\r\n");
             if has_head && text.contains("content-type: text/event-stream\r\n") {
-                break;
+                return (all, Ok(()));
             }
         }
     }
-    all
 }
 
 /// Where HTTP is, as the server says at its start.
