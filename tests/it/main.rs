@@ -47,6 +47,7 @@ mod cluster;
 mod cluster_admin;
 mod cluster_console;
 mod compatibility;
+mod completions;
 mod console;
 mod console_causes;
 mod console_forms;
