@@ -67,6 +67,8 @@ pub(super) struct Run {
     epoch: u32,
     /// The last link that cannot be used and may have been needed, and the fault of the first.
     hole: Option<(u64, Bad)>,
+    /// The last of the first ones of these that follow one another.
+    first_hole: Option<u64>,
     /// A gap, or a server with another history.
     gap: Option<Head>,
     /// Links were passed that were not read.
@@ -82,6 +84,7 @@ impl Run {
             wall_ns: base.wall_ns,
             epoch: base.epoch,
             hole: None,
+            first_hole: None,
             gap: None,
             is_assumed: false,
         }
@@ -177,7 +180,7 @@ impl Run {
             });
             return Err(Stop::Hole(bad));
         }
-        self.hole = None;
+        (self.hole, self.first_hole) = (None, None);
         self.at = self.at.max(head.to);
         Ok(place)
     }
@@ -192,6 +195,7 @@ impl Run {
     pub(super) fn miss(&mut self, number: u64, bad: &Bad) {
         let hole = self.hole.get_or_insert_with(|| (number, bad.clone()));
         hole.0 = number;
+        self.first_hole.get_or_insert(number);
     }
 
     /// The last link that cannot be used, if it may have been needed.
@@ -218,7 +222,7 @@ impl Run {
 
     /// The last link that can be asked for: what lies behind a hole cannot, not even the base.
     pub(super) fn last_link(&self) -> u64 {
-        self.hole()
+        self.first_hole
             .map_or(self.link, |hole| self.link.min(hole - 1))
     }
 
@@ -233,6 +237,7 @@ impl Run {
         Run {
             epoch: self.epoch,
             hole: self.hole.clone(),
+            first_hole: self.first_hole,
             gap: self.gap,
             ..Run::begin(base, end)
         }
