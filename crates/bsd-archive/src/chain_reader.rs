@@ -337,8 +337,15 @@ impl ChainReader {
     pub(super) fn has_later_base(&self, store: &dyn Store) -> Result<bool, Trouble> {
         let dir = bases_dir(self.tip.log);
         let marks = store.list(&dir, "")?;
-        let last = marks.iter().rev().find_map(|it| number_in(&dir, &it.name));
-        Ok(last.is_some_and(|number| number >= self.tip.next))
+        let numbers = marks.iter().rev().filter_map(|it| number_in(&dir, &it.name));
+        for number in numbers.take_while(|number| *number >= self.tip.next) {
+            // A writer that was interrupted leaves the mark alone.
+            let link = numbered(&chain_dir(self.tip.log), number);
+            if store.get_range(&link, 0..1)?.is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// The claim that would be the next link, and its bytes. Once it is put, no earlier writer can put
