@@ -14,7 +14,8 @@
 use std::collections::VecDeque;
 
 use super::flight::InTurn;
-use super::format::{Fault, HEAD_SIZE, Head, chain_dir, numbered};
+use super::format::{Fault, HEAD_SIZE, Head};
+use super::links::Pieces;
 use super::reader::{READINGS, Reader, Spell};
 use super::store::{Answer, Flight, Trouble, Want};
 use bsd::storage::format::LogId;
@@ -247,35 +248,83 @@ impl Reader<'_> {
         }
     }
 
-    /// The heads of these links, in their order.
+    /// The heads of these links, in the order of `numbers`.
     pub(super) fn heads(
         &self,
         log: LogId,
+        pieces: &Pieces,
         numbers: &[u64],
     ) -> Result<Vec<Result<Head, Fault>>, Trouble> {
-        let dir = chain_dir(log);
+        let mut heads = self.heads_in(log, pieces, numbers)?;
+        let wrong = numbers.iter().zip(&heads).filter(|(_, head)| head.is_err());
+        if let Some(first) = wrong.map(|(number, _)| *number).min() {
+            // Some may have been joined since they were listed.
+            let fresh = self.pieces(log, first.saturating_sub(1))?;
+            for (number, head) in numbers.iter().zip(&mut heads) {
+                if head.is_err() && fresh.find(*number) != pieces.find(*number) {
+                    let again = self.heads_in(log, &fresh, &[*number])?;
+                    *head = again.into_iter().next().unwrap_or_else(missing);
+                }
+            }
+        }
+        Ok(heads)
+    }
+
+    fn heads_in(
+        &self,
+        log: LogId,
+        pieces: &Pieces,
+        numbers: &[u64],
+    ) -> Result<Vec<Result<Head, Fault>>, Trouble> {
         let mut ahead = ReadAhead::new(*self);
-        let mut wanted = numbers.iter().copied();
+        let mut rest = numbers;
         let mut heads = Vec::with_capacity(numbers.len());
         loop {
-            while ahead.has_room(HEAD_SIZE as u64)
-                && let Some(number) = wanted.next()
-            {
-                let want = Want {
-                    name: numbered(&dir, number),
-                    range: Some(0..HEAD_SIZE as u64),
+            while !rest.is_empty() && ahead.has_room(HEAD_SIZE as u64) {
+                let number = rest[0];
+                let Some(piece) = pieces.find(number) else {
+                    ahead.push_fault((number, 1), "it is missing".to_owned());
+                    rest = &rest[1..];
+                    continue;
                 };
-                ahead.push(number, want, HEAD_SIZE as u64);
+                // Those of one object that follow one another are read at once.
+                let next = (number..=piece.last).zip(rest);
+                let count = next
+                    .take_while(|(number, wanted)| number == *wanted)
+                    .count();
+                let want = piece.want_heads(log, number, count as u64);
+                ahead.push((number, count), want, (count * HEAD_SIZE) as u64);
+                rest = &rest[count..];
             }
-            let read = ahead.next(|number, bytes| {
-                let (head, ..) = Head::decode_alone(&bytes)?;
-                head.check_place(log, *number)?;
-                Ok(head)
+            let read = ahead.next(|(first, count), bytes| {
+                let parts = bytes.chunks(HEAD_SIZE);
+                let found = (*first..).zip(parts).map(|(number, bytes)| {
+                    let (head, ..) = Head::decode_alone(bytes)?;
+                    head.check_place(log, number)?;
+                    Ok(head)
+                });
+                let found = found.collect::<Result<Vec<Head>, Fault>>()?;
+                match found.len() == *count {
+                    true => Ok(found),
+                    false => Err(format!("it has only {} heads", found.len())),
+                }
             })?;
             match read {
                 None => return Ok(heads),
-                Some((_, head)) => heads.push(head),
+                Some((_, Ok(found))) => heads.extend(found.into_iter().map(Ok)),
+                Some(((_, 1), Err(what))) => heads.push(Err(what)),
+                // Not each of them need be wrong.
+                Some(((first, count), Err(_))) => {
+                    for number in first..first + count as u64 {
+                        let one = self.heads_in(log, pieces, &[number])?;
+                        heads.extend(one);
+                    }
+                }
             }
         }
     }
+}
+
+fn missing() -> Result<Head, Fault> {
+    Err("it is missing".to_owned())
 }

@@ -11,8 +11,10 @@ use super::format::{
     BaseList, Fault, HEAD_SIZE, Head, LOGS, MARKER, Part, begins_dir, chain_dir, number_in,
     numbered, parse_log_name, part_name,
 };
+use super::joined::{Joined, link_of};
+use super::links::{Piece, Pieces};
 use super::reader::Reader;
-use super::store::{Listed, Store, Trouble, Want};
+use super::store::{Store, Trouble, Want};
 use bsd::storage::format::LogId;
 
 /// Largest size of a link, bytes.
@@ -42,6 +44,15 @@ impl Bad {
             name: numbered(dir, number),
             what,
         }
+    }
+
+    /// Links of a joined object.
+    pub(super) fn joined(name: String, (first, last): (u64, u64), what: &Fault) -> Bad {
+        let what = match first == last {
+            true => format!("link {first}: {what}"),
+            false => format!("links {first} to {last}: {what}"),
+        };
+        Bad { name, what }
     }
 
     /// An object among the links that is no link.
@@ -165,14 +176,37 @@ pub(super) enum Item {
 /// A link that is sound in itself: its head, the CRC of that, and all of it.
 type Sound = (Head, u32, Vec<u8>);
 
+/// A link of an object, or a fault of several: their numbers.
+#[derive(Debug)]
+struct Found {
+    first: u64,
+    last: u64,
+    link: Result<Sound, Fault>,
+}
+
+impl Found {
+    fn one(number: u64, link: Result<Sound, Fault>) -> Found {
+        Found {
+            first: number,
+            last: number,
+            link,
+        }
+    }
+}
+
 /// Walks a chain in order.
 #[derive(Debug)]
 pub(super) struct Walk<'a> {
+    reader: Reader<'a>,
     dir: String,
     /// Those that have not been read.
-    links: VecDeque<(u64, u64)>,
+    pieces: VecDeque<Piece>,
     /// Those that come next.
-    ahead: ReadAhead<'a, u64, Sound>,
+    ahead: ReadAhead<'a, Piece, Vec<Sound>>,
+    /// The links of the object that was read last.
+    found: VecDeque<Found>,
+    /// That object.
+    from: Option<Piece>,
     pub(super) tip: Tip,
     /// Bytes of all links.
     pub(super) size: u64,
@@ -183,96 +217,190 @@ pub(super) struct Walk<'a> {
 impl<'a> Walk<'a> {
     /// The links from the number `first` on, which the chain must have if it has later ones.
     pub(super) fn from(reader: Reader<'a>, log: LogId, first: u64) -> Result<Walk<'a>, Trouble> {
-        let dir = chain_dir(log);
-        let (mut links, mut strangers) = (VecDeque::new(), Vec::new());
-        for Listed { name, size } in reader.list(&dir, &numbered(&dir, first - 1))? {
-            match number_in(&dir, &name) {
-                Some(number) => links.push_back((number, size)),
-                None => strangers.push(Bad::stranger(name)),
-            }
-        }
+        let listing = reader.listing(log, first - 1)?;
+        let walk = Walk::over(reader, log, first, listing.pieces(first));
         Ok(Walk {
-            dir,
-            size: links.iter().map(|(_, size)| size).sum(),
-            links,
+            strangers: listing.strangers,
+            ..walk
+        })
+    }
+
+    /// The same, with a list that was made before.
+    pub(super) fn over(reader: Reader<'a>, log: LogId, first: u64, pieces: Pieces) -> Walk<'a> {
+        Walk {
+            reader,
+            dir: chain_dir(log),
+            size: pieces.size(),
+            pieces: pieces.0.into(),
             ahead: ReadAhead::new(reader),
+            found: VecDeque::new(),
+            from: None,
             tip: Tip {
                 log,
                 next: first,
                 previous: None,
                 epoch: 0,
             },
-            strangers,
-        })
+            strangers: Vec::new(),
+        }
     }
 
     /// Bytes of those that are listed, up to this one.
     pub(super) fn size_to(&self, last: u64) -> u64 {
-        let wanted = self.links.iter().take_while(|(number, _)| *number <= last);
-        wanted.map(|(_, size)| size).sum()
+        let wanted = self.pieces.iter().take_while(|piece| piece.first <= last);
+        wanted.map(Piece::size).sum()
     }
 
     /// The next link up to `last`.
     pub(super) fn next(&mut self, last: u64) -> Result<Option<Item>, Trouble> {
-        self.read_ahead(last);
-        let front = self.ahead.next_key().copied();
-        // What is missing is told by the one after it, which need not be read for that.
-        let after = || self.links.front().map(|(number, _)| *number);
-        let Some(number) = front.or_else(|| after().filter(|_| self.tip.next <= last)) else {
-            return Ok(None);
-        };
-        if number > self.tip.next {
-            let bad = Bad::missing(&self.dir, self.tip.next, number - self.tip.next);
-            (self.tip.next, self.tip.previous) = (number, None);
-            let number = number - 1;
-            return Ok(Some(Item::Bad { number, bad }));
+        loop {
+            self.read_ahead(last);
+            let read = self.found.front().map(|it| it.first);
+            let front = read.or_else(|| self.ahead.next_key().map(|piece| piece.first));
+            // What is missing is told by the one after it, which need not be read for that.
+            let after = || self.pieces.front().map(|piece| piece.first);
+            let number = front.or_else(after).filter(|_| self.tip.next <= last);
+            let Some(number) = number else {
+                return Ok(None);
+            };
+            if number > self.tip.next {
+                let bad = Bad::missing(&self.dir, self.tip.next, number - self.tip.next);
+                (self.tip.next, self.tip.previous) = (number, None);
+                let number = number - 1;
+                return Ok(Some(Item::Bad { number, bad }));
+            }
+            match self.found.pop_front() {
+                Some(found) => return Ok(Some(self.give(found))),
+                None => self.read()?,
+            }
         }
-        let log = self.tip.log;
-        let read = self.ahead.next(|number, link| {
-            let (head, crc, _) = Head::decode(&link)?;
-            head.check_place(log, *number)?;
+    }
+
+    /// A link that was read, if it follows the one before it.
+    fn give(&mut self, found: Found) -> Item {
+        let (first, number) = (found.first, found.last);
+        let checked = found.link.and_then(|(head, crc, link)| {
+            self.tip.check(&head)?;
             Ok((head, crc, link))
-        })?;
-        let checked = match read {
-            None => return Ok(None),
-            Some((_, read)) => read.and_then(|(head, crc, link)| {
-                self.tip.check(&head)?;
-                Ok((head, crc, link))
-            }),
-        };
-        Ok(Some(match checked {
+        });
+        match checked {
             Ok((head, crc, link)) => {
                 self.tip.pass(&head, crc);
                 Item::Link { head, link }
             }
             Err(what) => {
                 (self.tip.next, self.tip.previous) = (number + 1, None);
-                let name = numbered(&self.dir, number);
-                let bad = Bad { name, what };
+                let bad = match self.from.filter(|piece| piece.joined.is_some()) {
+                    Some(piece) => Bad::joined(piece.name(self.tip.log), (first, number), &what),
+                    None => Bad {
+                        name: numbered(&self.dir, number),
+                        what,
+                    },
+                };
                 Item::Bad { number, bad }
             }
-        }))
+        }
+    }
+
+    /// The links of the next object.
+    fn read(&mut self) -> Result<(), Trouble> {
+        let log = self.tip.log;
+        let read = self
+            .ahead
+            .next(|piece, bytes| sound_links(log, piece, bytes))?;
+        let Some((piece, read)) = read else {
+            return Ok(());
+        };
+        self.from = Some(piece);
+        let what = match read {
+            Ok(links) => {
+                let found = links.into_iter();
+                let found = found.map(|link| Found::one(link.0.number, Ok(link)));
+                self.found = found.collect();
+                return Ok(());
+            }
+            Err(what) => what,
+        };
+        let again = self.reader.listing(log, self.tip.next - 1)?;
+        let pieces = again.pieces(self.tip.next);
+        if pieces.find(piece.first.max(self.tip.next)) != Some(&piece) {
+            // It was joined with others, or expired, since the list was made.
+            self.pieces = pieces.0.into();
+            self.ahead = ReadAhead::new(self.reader);
+            return Ok(());
+        }
+        self.found = match piece.joined {
+            Some(joined) => self.salvage(&piece, joined, &what)?,
+            None => VecDeque::from([Found::one(piece.first, Err(what))]),
+        };
+        Ok(())
+    }
+
+    /// What there is in a joined object that is not sound.
+    fn salvage(
+        &self,
+        piece: &Piece,
+        joined: Joined,
+        what: &Fault,
+    ) -> Result<VecDeque<Found>, Trouble> {
+        let log = self.tip.log;
+        let bytes = self.reader.again(|store| store.get(&piece.name(log)))?;
+        let bytes = bytes.unwrap_or_default();
+        let parts = joined.parts(log, &bytes).unwrap_or_default();
+        let count = parts.len() as u64;
+        let mut found = VecDeque::new();
+        for (number, part) in (joined.first..).zip(parts) {
+            // Where a head cannot be read no later body is found.
+            let last = match number + 1 - joined.first == count && part.is_err() {
+                true => joined.last,
+                false => number,
+            };
+            found.push_back(Found {
+                first: number.max(piece.first),
+                last: last.min(piece.last),
+                link: part.map(|part| (part.0, part.1, link_of(&bytes, joined, &part))),
+            });
+        }
+        if count == 0 {
+            found.push_back(Found {
+                first: piece.first,
+                last: piece.last,
+                link: Err(what.clone()),
+            });
+        }
+        found.retain(|it| it.first <= it.last);
+        Ok(found)
     }
 
     /// Have the next ones read, as many as there is room for.
     fn read_ahead(&mut self, last: u64) {
-        while let Some((number, size)) = self.links.front().copied()
-            && number <= last
-            && self.ahead.has_room(size.min(LINK_SIZE_MAX))
+        while let Some(piece) = self.pieces.front().copied()
+            && piece.first <= last
+            && self.ahead.has_room(piece.memory())
         {
-            self.links.pop_front();
-            match size > LINK_SIZE_MAX {
-                true => {
-                    let what = format!("it has {size} bytes, more than a link can have");
-                    self.ahead.push_fault(number, what);
-                }
-                false => {
-                    let want = Want::whole(&numbered(&self.dir, number));
-                    self.ahead.push(number, want, size);
+            self.pieces.pop_front();
+            match piece.excess() {
+                Some(what) => self.ahead.push_fault(piece, what),
+                None => {
+                    let want = piece.want(self.tip.log);
+                    self.ahead.push(piece, want, piece.memory());
                 }
             }
         }
     }
+}
+
+/// The links that are read from an object, if all of it is sound.
+fn sound_links(log: LogId, piece: &Piece, bytes: Vec<u8>) -> Result<Vec<Sound>, Fault> {
+    let Some(joined) = piece.joined else {
+        let (head, crc, _) = Head::decode(&bytes)?;
+        head.check_place(log, piece.first)?;
+        return Ok(vec![(head, crc, bytes)]);
+    };
+    let parts = joined.check(log, &bytes)?.into_iter();
+    let parts = parts.filter(|(head, ..)| piece.has(head.number));
+    let links = parts.map(|part| (part.0, part.1, link_of(&bytes, joined, &part)));
+    Ok(links.collect())
 }
 
 /// The parts of a base that are not as they were put, but for those that are known to be `sound`.

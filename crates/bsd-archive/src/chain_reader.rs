@@ -2,7 +2,10 @@
 //!
 //! The links arrive by their numbers, one after another, while a writer puts them. A link that is
 //! not there yet cannot be told from a lost one, so a reader that finds nothing for a while asks
-//! [`ChainReader::is_skipped`].
+//! [`ChainReader::later`].
+//!
+//! What was joined with others is not looked for at every call: who reads at the end of a chain
+//! finds each link as it was put. It is looked for at first, behind such links, and after a silence.
 //!
 //! A reader that finds one link after another has fallen behind: it lists those that are there, and
 //! reads several of them at a time ([`CatchUp`]). What that brings is only the bytes that a call for
@@ -17,6 +20,7 @@ use super::format::{
     Fault, Head, Kind, bases_dir, chain_dir, log_name, number_in, numbered, parse_log_name,
 };
 use super::frame_reader::FrameReader;
+use super::links::{is_joined, links_from};
 use super::reader::{CONNECTIONS, READINGS};
 use super::store::{Store, Trouble, Want};
 use bsd::clock::utc;
@@ -58,6 +62,17 @@ pub(super) enum Came {
     Link,
     /// The next links cannot be applied to this copy: the reason.
     Over(String),
+}
+
+/// What a reader that finds no next link finds behind it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Later {
+    /// Nothing, or the next one has come.
+    Nothing,
+    /// The next one, in a joined object: the next step reads it.
+    Joined,
+    /// Later links: the next one is lost.
+    Skipped,
 }
 
 /// Why a step was not done. It can be repeated.
@@ -315,19 +330,23 @@ impl ChainReader {
         numbered(&chain_dir(self.tip.log), self.tip.next)
     }
 
-    /// True if there are links after the next one, which is not there.
+    /// Whether there are links after the next one, which was not found.
     ///
     /// # Errors
     /// The store did not answer.
-    pub(super) fn is_skipped(&mut self, store: &dyn Store) -> Result<bool, Trouble> {
+    pub(super) fn later(&mut self, store: &dyn Store) -> Result<Later, Trouble> {
         let name = self.next_name();
         let later = store.list(&chain_dir(self.tip.log), &name)?;
         if later.is_empty() || store.get(&name)?.is_some() {
-            return Ok(false);
+            return Ok(Later::Nothing);
+        }
+        if is_joined(store, self.tip.log, self.tip.next)? {
+            self.catch_up.has_looked = false;
+            return Ok(Later::Joined);
         }
         let what = "it is missing, and later ones are there".to_owned();
         self.doubt(&Bad { name, what })?;
-        Ok(true)
+        Ok(Later::Skipped)
     }
 
     /// True if there is a base among the links that have not been applied.
@@ -337,7 +356,10 @@ impl ChainReader {
     pub(super) fn has_later_base(&self, store: &dyn Store) -> Result<bool, Trouble> {
         let dir = bases_dir(self.tip.log);
         let marks = store.list(&dir, "")?;
-        let numbers = marks.iter().rev().filter_map(|it| number_in(&dir, &it.name));
+        let numbers = marks
+            .iter()
+            .rev()
+            .filter_map(|it| number_in(&dir, &it.name));
         for number in numbers.take_while(|number| *number >= self.tip.next) {
             // A writer that was interrupted leaves the mark alone.
             let link = numbered(&chain_dir(self.tip.log), number);
@@ -446,6 +468,8 @@ struct CatchUp {
     listed: VecDeque<(u64, u64)>,
     /// Links that were.
     read: VecDeque<(u64, Vec<u8>)>,
+    /// The next link was looked for among joined ones, and was not there.
+    has_looked: bool,
 }
 
 impl CatchUp {
@@ -468,6 +492,12 @@ impl CatchUp {
             Some(_) => self.in_a_row + 1,
             None => 0,
         };
+        if found.is_none() && !self.has_looked {
+            let joined = links_from(store, tip.log, tip.next)?;
+            self.has_looked = joined.is_none();
+            self.read = (tip.next..).zip(joined.unwrap_or_default()).collect();
+            return Ok(self.take(tip.next));
+        }
         Ok(found)
     }
 

@@ -13,6 +13,7 @@ use std::path::Path;
 
 use super::chain::begin;
 use super::format::{HEAD_SIZE, Head, chain_dir, claims_dir, log_name, numbered, parse_log_name};
+use super::links::is_joined;
 use super::store::{Put, Store, Trouble};
 use bsd::storage::disk::Fs;
 use bsd::storage::format::LogId;
@@ -183,8 +184,9 @@ pub(super) fn put_claim(
         Put::Done => true,
         Put::Exists => store.get(&name)?.as_deref() == Some(bytes),
     };
-    // An expiry says where the chain begins before it removes a link.
-    Ok(is_put && begin(store, log)? <= number)
+    // An expiry says where the chain begins before it removes a link, and who joins links puts the
+    // joined object before. Where that has the number, this claim is not read by anyone.
+    Ok(is_put && begin(store, log)? <= number && !is_joined(store, log, number)?)
 }
 
 fn parse(marker: &[u8]) -> Option<Claims> {

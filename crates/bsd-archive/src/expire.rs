@@ -2,7 +2,7 @@
 //! can begin again.
 //!
 //! Everything before a base goes, if that base was read back: every part of it was compared with its
-//! checksum a moment before. The order is that in which a restore asks: first a mark says with which
+//! checksum a moment before. A joined object goes when its last link does. The order is that in which a restore asks: first a mark says with which
 //! link the chain begins now, then the older bases lose their marks, then the links go and the parts
 //! that no base which stays refers to. Claims stay for ever, so that a writer that was replaced finds
 //! the number after its last link taken, however late it comes.
@@ -18,6 +18,7 @@ use super::format::{
     BaseList, Head, Kind, bases_dir, begins_dir, chain_dir, claims_dir, number_in, numbered,
     part_name, parts_dir, since_in,
 };
+use super::links::{Listing, Pieces};
 use super::reader::Reader;
 use super::restore::base;
 use super::store::{Listed, Store, Trouble};
@@ -47,7 +48,9 @@ pub struct Plan {
     begin: u64,
     /// Old marks: of bases, and of where the chain began.
     marks: Vec<String>,
-    links: Vec<Listed>,
+    /// Objects with links.
+    holders: Vec<Listed>,
+    links: u64,
     parts: Vec<Listed>,
     /// The number of the oldest base that stays.
     pub base: u64,
@@ -68,13 +71,13 @@ struct Candidate {
 
 impl Plan {
     fn is_empty(&self) -> bool {
-        self.marks.is_empty() && self.links.is_empty() && self.parts.is_empty()
+        self.marks.is_empty() && self.holders.is_empty() && self.parts.is_empty()
     }
 
     /// Links that are removed.
     #[must_use]
     pub fn links(&self) -> u64 {
-        self.links.len() as u64
+        self.links
     }
 
     /// Parts of bases that are removed.
@@ -86,7 +89,7 @@ impl Plan {
     /// Bytes that are removed.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        let all = self.links.iter().chain(&self.parts);
+        let all = self.holders.iter().chain(&self.parts);
         all.map(|object| object.size).sum()
     }
 
@@ -105,7 +108,7 @@ impl Plan {
         let names = |objects: &[Listed]| -> Vec<String> {
             objects.iter().map(|object| object.name.clone()).collect()
         };
-        let all = [self.marks.clone(), names(&self.links), names(&self.parts)];
+        let all = [self.marks.clone(), names(&self.holders), names(&self.parts)];
         let total: usize = all.iter().map(Vec::len).sum();
         let mut done = 0;
         for names in &all {
@@ -147,13 +150,15 @@ pub fn plan(
     // The parts first: none of these is of a base that is complete later.
     let parts = reader.list(&parts_dir(log), "")?;
     let candidates = candidates(reader, log)?;
-    let end_ns = last_wall_ns(reader, log)?.map_or(wall_ns, |last| last.min(wall_ns));
+    let listing = reader.listing(log, 0)?;
+    let end_ns =
+        last_wall_ns(reader, log, &listing.pieces(1))?.map_or(wall_ns, |last| last.min(wall_ns));
     let since_ns = end_ns.saturating_sub(keep.age_ns);
     let Some(newest) = choose(&candidates, since_ns, keep.bases) else {
         return Ok(found);
     };
     for index in (0..=newest).rev() {
-        let plan = gather(reader, log, &candidates[index..], &parts)?;
+        let plan = gather(reader, log, &candidates[index..], &listing, &parts)?;
         if plan.is_empty() {
             break;
         }
@@ -177,18 +182,12 @@ pub fn plan(
 }
 
 /// When the last link was durable, by the clock of its writer.
-fn last_wall_ns(reader: &Reader<'_>, log: LogId) -> Result<Option<u64>, Trouble> {
-    let dir = chain_dir(log);
-    let links = reader.list(&dir, "")?;
-    let last = links.iter().rev().find_map(|it| number_in(&dir, &it.name));
-    Ok(match last {
-        Some(last) => head(reader, log, last)?.map(|head| head.wall_ns),
-        None => None,
-    })
-}
-
-fn head(reader: &Reader<'_>, log: LogId, number: u64) -> Result<Option<Head>, Trouble> {
-    Ok(reader.heads(log, &[number])?.pop().and_then(Result::ok))
+fn last_wall_ns(reader: &Reader<'_>, log: LogId, pieces: &Pieces) -> Result<Option<u64>, Trouble> {
+    let Some(last) = pieces.last() else {
+        return Ok(None);
+    };
+    let head = reader.heads(log, pieces, &[last])?.pop();
+    Ok(head.and_then(Result::ok).map(|head| head.wall_ns))
 }
 
 /// The bases whose lists can be read, the oldest first.
@@ -221,11 +220,12 @@ fn gather(
     reader: &Reader<'_>,
     log: LogId,
     stay: &[Candidate],
+    listing: &Listing,
     parts: &[Listed],
 ) -> Result<Plan, Trouble> {
     let oldest = &stay[0];
-    let chain = chain_dir(log);
-    let begin = first_to_stay(reader, log, oldest)?;
+    let pieces = listing.pieces(1);
+    let begin = first_to_stay(reader, log, oldest, &pieces)?;
     let (bases, begins) = (bases_dir(log), begins_dir(log));
     let is_before =
         |dir: &str, name: &str, number: u64| number_in(dir, name).is_some_and(|it| it < number);
@@ -239,10 +239,27 @@ fn gather(
         .iter()
         .filter_map(|mark| number_in(&claims_dir(log), &mark.name))
         .collect();
-    let links = reader.list(&chain, "")?.into_iter().filter(|link| {
-        let number = number_in(&chain, &link.name);
-        number.is_some_and(|number| number < begin && !claims.contains(&number))
+    let singles = listing.singles.iter();
+    let singles = singles.filter(|(number, _)| *number < begin && !claims.contains(number));
+    let joined = listing.joined.iter().filter(|joined| joined.last < begin);
+    let links = pieces.0.iter().map(|piece| match piece.joined {
+        Some(joined) if joined.last < begin => piece.links(),
+        None if piece.first < begin && !claims.contains(&piece.first) => 1,
+        _ => 0,
     });
+    let chain = chain_dir(log);
+    let mut holders: Vec<Listed> = singles
+        .map(|(number, size)| Listed {
+            name: numbered(&chain, *number),
+            size: *size,
+        })
+        .collect();
+    for joined in joined {
+        holders.push(Listed {
+            name: joined.name(log),
+            size: joined.size,
+        });
+    }
     let used: BTreeSet<String> = stay
         .iter()
         .flat_map(|it| &it.list.files)
@@ -259,7 +276,8 @@ fn gather(
         log,
         begin,
         marks,
-        links: links.collect(),
+        holders,
+        links: links.sum(),
         parts: parts.iter().filter(is_dead).cloned().collect(),
         base: oldest.number,
         from: oldest.list.end,
@@ -270,13 +288,18 @@ fn gather(
 
 /// The first link that has to stay for this base: where the bytes after its end begin, or the last
 /// link with bytes before that, for a writer that starts while there are no later ones.
-fn first_to_stay(reader: &Reader<'_>, log: LogId, oldest: &Candidate) -> Result<u64, Trouble> {
+fn first_to_stay(
+    reader: &Reader<'_>,
+    log: LogId,
+    oldest: &Candidate,
+    pieces: &Pieces,
+) -> Result<u64, Trouble> {
     let first = oldest.list.first_link;
     let began = reader.again(|store| begin(store, log))?;
     let began = began.max(first.saturating_sub(LOOK_BACK_MAX));
     let numbers: Vec<u64> = (began..first).rev().collect();
     for numbers in numbers.chunks(LOOKED_AT_ONCE) {
-        for head in reader.heads(log, numbers)?.into_iter().flatten() {
+        for head in reader.heads(log, pieces, numbers)?.into_iter().flatten() {
             match head.kind {
                 Kind::Frames => return Ok(head.number),
                 // It goes, with its parts.

@@ -17,7 +17,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::chain_reader::{Came, ChainReader, Stop};
+use super::chain_reader::{Came, ChainReader, Later, Stop};
 use super::claims::{Claims, has_claimed};
 use super::error::RestoreError;
 use super::reader::{Reader, Wait};
@@ -467,7 +467,7 @@ impl Follower {
             return Ok(());
         }
         copy.came = now.mono;
-        if copy.chain_reader.is_skipped(&*self.setup.store)? {
+        if copy.chain_reader.later(&*self.setup.store)? == Later::Skipped {
             self.over = Some(LINK_IS_MISSING.to_owned());
         }
         Ok(())
@@ -503,10 +503,17 @@ impl Follower {
         let mut goes_on = true;
         if given_up.is_some() {
             goes_on = copy.chain_reader.give_up(&*store)?;
-        } else if copy.chain_reader.is_skipped(&*store)? {
-            // Lost, or expired while this was asleep: the end of the chain is elsewhere.
-            self.over = Some(LINK_IS_MISSING.to_owned());
-            return Ok(None);
+        } else {
+            match copy.chain_reader.later(&*store)? {
+                Later::Nothing => {}
+                // It was joined while this was asleep.
+                Later::Joined => return Ok(None),
+                // Lost, or expired meanwhile: the end of the chain is elsewhere.
+                Later::Skipped => {
+                    self.over = Some(LINK_IS_MISSING.to_owned());
+                    return Ok(None);
+                }
+            }
         }
         // Before the claim: without room this one could not serve, and the other one would be fenced.
         let past = copy.chain_reader.at().segment();

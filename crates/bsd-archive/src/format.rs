@@ -8,8 +8,10 @@ use std::fmt::Write;
 use bsd::storage::format::{LogId, parse_file_name};
 use bsd::types::{Position, SegmentId};
 
-/// The version of the format.
-pub const VERSION: u16 = 1;
+/// The version of the format, in what is written.
+pub const VERSION: u16 = 2;
+/// The first version that is read: its links are the same, but are not joined.
+const VERSION_MIN: u16 = 1;
 /// Bytes of the head of a link.
 pub const HEAD_SIZE: usize = 96;
 /// Largest body of a link, bytes.
@@ -178,14 +180,27 @@ impl Head {
                 "it has {size} bytes of content instead of {body_size}"
             ));
         }
-        let found = crc32fast::hash(body);
-        let expected = u32_at(bytes, at::BODY_CRC);
-        if found != expected {
-            return Err(format!(
-                "its content has the checksum {found:08x} instead of {expected:08x}"
-            ));
-        }
+        Head::check_body(bytes, body)?;
         Ok((head, crc, body))
+    }
+
+    /// An error, if this is not the body of the link that begins with these bytes, a head that was
+    /// decoded.
+    pub(super) fn check_body(head: &[u8], body: &[u8]) -> Result<(), Fault> {
+        let found = crc32fast::hash(body);
+        let expected = u32_at(head, at::BODY_CRC);
+        match found == expected {
+            true => Ok(()),
+            false => Err(format!(
+                "its content has the checksum {found:08x} instead of {expected:08x}"
+            )),
+        }
+    }
+
+    /// Whether the link that begins with these bytes, a head that was decoded, may be joined with
+    /// others: a program that reads version 1 alone does not find it then.
+    pub(super) fn may_be_joined(head: &[u8]) -> bool {
+        head[at::VERSION..at::KIND] == VERSION.to_le_bytes()
     }
 
     /// Decode the first bytes of a link: its head, the head's CRC, and the size of the body.
@@ -204,9 +219,10 @@ impl Head {
             return Err("the checksum of its head does not hold".to_owned());
         }
         let version = u16::from_le_bytes([bytes[at::VERSION], bytes[at::VERSION + 1]]);
-        if version != VERSION {
+        if !(VERSION_MIN..=VERSION).contains(&version) {
             return Err(format!(
-                "it has version {version} of the archive's format, this program reads {VERSION}"
+                "it has version {version} of the archive's format, this program reads \
+                 {VERSION_MIN} to {VERSION}"
             ));
         }
         let kind = Kind::decode(bytes[at::KIND], bytes[at::FLAGS]);
@@ -428,6 +444,12 @@ pub fn begins_dir(log: LogId) -> String {
     format!("{}/begins/", log_name(log))
 }
 
+/// The directory of joined objects: each has several links.
+#[must_use]
+pub fn joined_dir(log: LogId) -> String {
+    format!("{}/joined/", log_name(log))
+}
+
 /// The directory of the parts of bases.
 #[must_use]
 pub fn parts_dir(log: LogId) -> String {
@@ -520,6 +542,27 @@ mod tests {
                 assert!(Head::decode(&bytes[..size]).is_err(), "{size}");
             }
             assert!(Head::decode(&[&bytes[..], b"x"].concat()).is_err());
+        }
+    }
+
+    #[test]
+    fn links_are_put_in_version_2_and_read_in_1_too_and_a_later_one_is_refused_by_name() {
+        let (mut bytes, _) = head(Kind::Frames).encode(b"12345");
+        assert_eq!(bytes[8..10], [2, 0], "a program of version 1 refuses it");
+        assert!(Head::may_be_joined(&bytes));
+        let mut set = |version: u8| {
+            bytes[8] = version;
+            let crc = crc32fast::hash(&bytes[..at::CRC]);
+            bytes[at::CRC..HEAD_SIZE].copy_from_slice(&crc.to_le_bytes());
+            (
+                Head::decode(&bytes).map(|it| it.0),
+                Head::may_be_joined(&bytes),
+            )
+        };
+        assert_eq!(set(1), (Ok(head(Kind::Frames)), false));
+        for version in [0, 3] {
+            let why = set(version).0.unwrap_err();
+            assert!(why.contains(&format!("version {version}")), "{why}");
         }
     }
 

@@ -17,6 +17,8 @@
 //! | `flight` | how are several reads under way at the same time? |
 //! | `ahead` | how do objects that are read at the same time come in order? |
 //! | `reader` | how is read from a store that may fail for a while? |
+//! | `joined` | which bytes does an object of several links have? |
+//! | `links` | which object is a link read from? |
 //! | `chain` | which links are there, and which are faulty? |
 //! | `course` | which links follow a base, and where does that end? |
 //! | `survey` | what of an archive can be restored, and what cannot? |
@@ -34,8 +36,8 @@
 //!
 //! Invariants:
 //! * Only bytes below the durable position leave, and a base only when its end is durable.
-//! * No object is overwritten, and none is removed but the probe, and by an expiry what is before a
-//!   base that was read back.
+//! * No object is overwritten, and none is removed but the probe, what is in a joined object that was
+//!   read back, and by an expiry what is before a base that was read back.
 //! * The queue never waits for the archive: the bytes held for it are bounded, and bytes that could
 //!   not be held are a gap, which the chain names.
 
@@ -52,6 +54,8 @@ pub mod follow;
 pub mod forget;
 pub mod format;
 mod frame_reader;
+mod joined;
+mod links;
 mod local;
 mod moment;
 mod object;

@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::chain::begin;
 use super::error::RestoreError;
 use super::format::{Head, Kind, bases_dir, chain_dir, claims_dir, log_name, number_in, numbered};
+use super::links::Pieces;
 use super::reader::Reader;
 use super::store::Trouble;
 use bsd::clock::utc;
@@ -127,11 +128,13 @@ struct Scale {
     log: LogId,
     /// Those that are sound.
     heads: BTreeMap<u64, Head>,
+    /// Where the others are.
+    pieces: Pieces,
     begin: u64,
     last: u64,
 }
 
-/// The number of the last link. `marks` are numbers near the end.
+/// The number of the last link, which is never joined. `marks` are numbers near the end.
 fn last_link(
     reader: &Reader<'_>,
     log: LogId,
@@ -165,7 +168,8 @@ impl Scale {
         let before = claims.iter().map(|number| number - 1);
         let mut telling: BTreeSet<u64> = before.chain([begin]).collect();
         telling.extend(claims.iter().chain(&bases));
-        let Some(last) = last_link(reader, log, &telling)? else {
+        let pieces = reader.pieces(log, begin - 1)?;
+        let Some(last) = pieces.last() else {
             return Err(RestoreError::Nothing(format!(
                 "the archive of the log {} has no links",
                 log_name(log)
@@ -173,13 +177,14 @@ impl Scale {
         };
         telling.insert(last);
         let numbers: Vec<u64> = telling.into_iter().filter(|it| *it >= begin).collect();
-        let heads = reader.heads(log, &numbers)?;
+        let heads = reader.heads(log, &pieces, &numbers)?;
         let heads = numbers.into_iter().zip(heads);
         Ok(Scale {
             log,
             heads: heads
                 .filter_map(|(number, head)| Some((number, head.ok()?)))
                 .collect(),
+            pieces,
             begin,
             last,
         })
@@ -223,7 +228,7 @@ impl Scale {
     }
 
     fn head(&self, reader: &Reader<'_>, number: u64) -> Result<Option<Head>, Trouble> {
-        let head = reader.heads(self.log, &[number])?.pop();
+        let head = reader.heads(self.log, &self.pieces, &[number])?.pop();
         Ok(head.and_then(Result::ok))
     }
 
@@ -263,7 +268,7 @@ impl Scale {
             match before {
                 Some(before) if before.wall_ns <= wall_ns && head.wall_ns > wall_ns => {
                     let numbers: Vec<u64> = (before.number..=head.number).collect();
-                    let heads = reader.heads(self.log, &numbers)?;
+                    let heads = reader.heads(self.log, &self.pieces, &numbers)?;
                     let heads: Vec<Head> = heads.into_iter().filter_map(Result::ok).collect();
                     let is_last =
                         |two: &&[Head]| two[0].wall_ns <= wall_ns && two[1].wall_ns > wall_ns;
@@ -294,7 +299,7 @@ impl Scale {
         moment: &str,
         links: &[u64],
     ) -> Result<Cut, RestoreError> {
-        let heads = reader.heads(self.log, links)?;
+        let heads = reader.heads(self.log, &self.pieces, links)?;
         let name = |(number, head): (&u64, _)| match head {
             Ok(Head {
                 epoch,

@@ -6,15 +6,16 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 
+use super::ahead::ReadAhead;
 use super::chain::{Bad, Item, Walk, begin, check_begin, check_parts};
 use super::course::{Run, Stop};
 use super::format::{
     BaseList, Fault, HEAD_SIZE, Head, Kind, bases_dir, chain_dir, claims_dir, number_in, numbered,
     part_name, parts_dir,
 };
+use super::links::Pieces;
 use super::reader::Reader;
-use super::restore::base;
-use super::store::{Listed, Trouble};
+use super::store::{Trouble, Want};
 use bsd::storage::format::LogId;
 use bsd::types::Position;
 
@@ -166,7 +167,7 @@ fn read(
 
 /// The lists of a log.
 struct Lists {
-    links: BTreeMap<u64, u64>,
+    pieces: Pieces,
     claims: BTreeSet<u64>,
     bases: BTreeSet<u64>,
     parts: BTreeMap<String, u64>,
@@ -181,22 +182,15 @@ impl Lists {
             Ok(numbers.collect())
         };
         let (claims, bases) = (marks(claims_dir(log))?, marks(bases_dir(log))?);
-        let chain = chain_dir(log);
-        let (mut links, mut strangers) = (BTreeMap::new(), Vec::new());
-        for Listed { name, size } in reader.list(&chain, &numbered(&chain, begin - 1))? {
-            match number_in(&chain, &name) {
-                Some(number) => drop(links.insert(number, size)),
-                None => strangers.push(Bad::stranger(name)),
-            }
-        }
+        let listing = reader.listing(log, begin - 1)?;
         // Last: the parts of every base that is listed are there.
         let parts = reader.list(&parts_dir(log), "")?;
         Ok(Lists {
-            links,
+            pieces: listing.pieces(begin),
             claims,
             bases,
             parts: parts.into_iter().map(|it| (it.name, it.size)).collect(),
-            strangers,
+            strangers: listing.strangers,
         })
     }
 
@@ -204,20 +198,19 @@ impl Lists {
     fn telling(&self, begin: u64) -> BTreeSet<u64> {
         let mut telling = BTreeSet::new();
         let mut before = begin - 1;
-        for (number, size) in &self.links {
+        for piece in &self.pieces.0 {
             // Nothing but a gap has no content. What a claim or a gap ends, the link before it tells.
-            let is_end = *size == HEAD_SIZE as u64 || self.claims.contains(number);
-            let is_after_hole = before + 1 != *number;
-            if is_end || is_after_hole {
-                telling.extend([before, *number]);
-            }
-            if self.bases.contains(number) {
-                telling.insert(*number);
-            }
-            before = *number;
+            let claims = self.claims.range(piece.first..=piece.last);
+            let gap = piece.is_empty().then_some(piece.first);
+            let hole = (before + 1 != piece.first).then_some(piece.first);
+            let ends = claims.copied().chain(gap);
+            telling.extend(ends.flat_map(|number| [number - 1, number]));
+            telling.extend(hole.into_iter().flat_map(|number| [before, number]));
+            telling.extend(self.bases.range(piece.first..=piece.last));
+            before = piece.last;
         }
         telling.insert(before);
-        telling.retain(|number| self.links.contains_key(number));
+        telling.retain(|number| self.pieces.find(*number).is_some());
         telling
     }
 
@@ -242,38 +235,38 @@ impl Lists {
 
 fn look(reader: &Reader<'_>, log: LogId, begin: u64, course: &mut Course) -> Result<(), Trouble> {
     let lists = Lists::get(reader, log, begin)?;
-    course.survey.bytes = lists.links.values().sum();
+    course.survey.bytes = lists.pieces.size();
     let mut heads = BTreeMap::new();
     let mut wanted = lists.telling(begin);
     while !wanted.is_empty() {
         let numbers: Vec<u64> = wanted.into_iter().collect();
-        let read = reader.heads(log, &numbers)?;
+        let read = reader.heads(log, &lists.pieces, &numbers)?;
         heads.extend(numbers.into_iter().zip(read));
         // Behind what turns out to be damaged nothing is taken for granted.
         let bad = heads.iter().filter(|(_, head)| head.is_err());
         let next = bad.flat_map(|(number, _)| [*number - 1, *number + 1]);
         wanted = next
-            .filter(|it| lists.links.contains_key(it) && !heads.contains_key(it))
+            .filter(|it| lists.pieces.find(*it).is_some() && !heads.contains_key(it))
             .collect();
     }
     let chain = chain_dir(log);
+    let mut bases = Bases::new(*reader, log, &lists);
     let mut expected = begin;
-    for number in lists.links.keys().copied() {
-        if number > expected {
-            let bad = Bad::missing(&chain, expected, number - expected);
-            course.miss(number - 1, bad);
+    for piece in &lists.pieces.0 {
+        if piece.first > expected {
+            let bad = Bad::missing(&chain, expected, piece.first - expected);
+            course.miss(piece.first - 1, bad);
         }
-        expected = number + 1;
-        match heads.remove(&number) {
-            None => course.take(number, Event::Assumed),
-            Some(Err(what)) => {
-                let name = numbered(&chain, number);
-                course.miss(number, Bad { name, what });
-            }
-            Some(Ok(head)) => {
-                course.take(number, Event::Link(head));
-                if head.kind == Kind::Base {
-                    look_at_base(reader, log, number, &lists, course)?;
+        expected = piece.last + 1;
+        for number in piece.first..=piece.last {
+            match heads.remove(&number) {
+                None => course.take(number, Event::Assumed),
+                Some(Err(what)) => course.miss(number, piece.bad(log, number, what)),
+                Some(Ok(head)) => {
+                    course.take(number, Event::Link(head));
+                    if head.kind == Kind::Base {
+                        look_at_base(bases.find(number)?, number, &lists, course);
+                    }
                 }
             }
         }
@@ -282,25 +275,74 @@ fn look(reader: &Reader<'_>, log: LogId, begin: u64, course: &mut Course) -> Res
     Ok(())
 }
 
-fn look_at_base(
-    reader: &Reader<'_>,
+/// The bases of a chain, read ahead.
+struct Bases<'a> {
     log: LogId,
+    ahead: ReadAhead<'a, u64, Option<(Head, BaseList)>>,
+    /// Those that are listed and have not been read: their numbers and sizes.
+    rest: VecDeque<(u64, u64)>,
+}
+
+impl<'a> Bases<'a> {
+    fn new(reader: Reader<'a>, log: LogId, lists: &Lists) -> Bases<'a> {
+        let listed = lists.bases.iter().filter_map(|number| {
+            let piece = lists.pieces.find(*number)?;
+            piece.joined.is_none().then(|| (*number, piece.memory()))
+        });
+        Bases {
+            log,
+            rest: listed.collect(),
+            ahead: ReadAhead::new(reader),
+        }
+    }
+
+    /// This base, which is listed; those before it are given up.
+    fn find(&mut self, number: u64) -> Result<Result<(Head, BaseList), Fault>, Trouble> {
+        let (log, dir) = (self.log, chain_dir(self.log));
+        loop {
+            while let Some((next, size)) = self.rest.front().copied()
+                && self.ahead.has_room(size)
+            {
+                self.rest.pop_front();
+                self.ahead
+                    .push(next, Want::whole(&numbered(&dir, next)), size);
+            }
+            let read = self.ahead.next(|number, bytes| {
+                let (head, _, body) = Head::decode(&bytes)?;
+                head.check_place(log, *number)?;
+                Ok(match head.kind {
+                    Kind::Base => Some((head, BaseList::decode(body)?)),
+                    // Only the mark is there, which an interrupted writer leaves.
+                    _ => None,
+                })
+            })?;
+            let found = match read {
+                Some((found, _)) if found != number => continue,
+                Some((_, base)) => base,
+                None => Ok(None),
+            };
+            return Ok(found.and_then(|it| it.ok_or_else(|| "it is no base".to_owned())));
+        }
+    }
+}
+
+fn look_at_base(
+    found: Result<(Head, BaseList), Fault>,
     number: u64,
     lists: &Lists,
     course: &mut Course,
-) -> Result<(), Trouble> {
-    match base(reader, log, number)? {
-        Some(Ok((head, list))) => {
+) {
+    let log = course.survey.log;
+    match found {
+        Ok((head, list)) => {
             let bad = lists.bad_parts(log, &list);
             if bad.is_empty() {
                 course.base(&head, &list);
             }
             course.survey.bad.extend(bad);
         }
-        Some(Err(what)) => course.bad(numbered(&chain_dir(log), number), what),
-        None => {}
+        Err(what) => course.bad(numbered(&chain_dir(log), number), what),
     }
-    Ok(())
 }
 
 /// The event at the place of a link.

@@ -7,6 +7,7 @@ use super::*;
 use crate::chain::{LOOK_BACK_MAX, logs};
 use crate::claims::{Claims, Origin, put_claim};
 use crate::format::{LOGS, log_name, number_in};
+use crate::links::{Listing, Piece, links_from};
 use bsd::storage::Life;
 use bsd::storage::format::segment_header;
 use bsd::storage::marker_file::ARCHIVE_MARKER;
@@ -263,7 +264,11 @@ impl Writer {
 
     fn link(&self, log: LogId, number: u64) -> Result<(Head, u32), Failure> {
         let name = numbered(&chain_dir(log), number);
-        let bytes = self.store.get(&name)?;
+        let mut bytes = self.store.get(&name)?;
+        if bytes.is_none() {
+            let joined = links_from(&*self.store, log, number)?;
+            bytes = joined.and_then(|links| links.into_iter().next());
+        }
         let bytes = bytes.ok_or_else(|| Trouble::passing(format!("{name} is missing")))?;
         let decoded = Head::decode(&bytes).and_then(|(head, crc, _)| {
             match head.number == number && head.log == log {
@@ -317,11 +322,12 @@ impl Writer {
                 continue;
             };
             self.figures.base_wall_ns = head.wall_ns;
-            let links = self.store.list(&dir, &numbered(&dir, number))?;
-            let bytes = links
-                .iter()
-                .map(|link| link.size.saturating_sub(HEAD_SIZE as u64));
-            return Ok((Some(list), bytes.sum(), links.len() as u64));
+            let links = Listing::get(&*self.store, log, number)?
+                .pieces(number + 1)
+                .0;
+            let bytes = links.iter().map(Piece::content).sum();
+            let count = links.iter().map(Piece::links).sum();
+            return Ok((Some(list), bytes, count));
         }
         Ok((None, 0, 0))
     }
