@@ -12,11 +12,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::chain::begin;
+use super::chain::{Bad, begin};
 use super::expire::{Keep, plan};
 use super::follow::{Did, FollowError, Follower, Setup};
-use super::format::{HEAD_SIZE, Head, Kind, chain_dir, number_in, numbered};
+use super::format::{HEAD_SIZE, Head, Kind, chain_dir, numbered};
 use super::histories::{LOG, MS_NS, World, each_seed};
+use super::links::{Listing, Piece};
 use super::reader::{READINGS, Reader, Wait};
 use super::restore::{Restored, restore};
 use super::sim::SimStore;
@@ -49,19 +50,46 @@ fn seen(store: &SimStore, depth: Depth) -> Survey {
 
 /// The links that are there and sound, but for claims that an expiry has left.
 fn heads(store: &SimStore) -> Vec<Head> {
-    let dir = chain_dir(LOG);
     let first = begin(store, LOG).unwrap();
-    let names = store.names().into_iter();
-    let numbers = names.filter_map(|name| number_in(&dir, &name));
-    let head = |number| {
-        let link = store.object(&numbered(&dir, number)).unwrap();
-        Head::decode(&link).ok().map(|(head, ..)| head)
+    let pieces = Listing::get(store, LOG, first - 1).unwrap().pieces(first);
+    let mut heads = Vec::new();
+    for piece in pieces.0 {
+        let bytes = store.object(&piece.name(LOG)).unwrap();
+        match piece.joined {
+            None => heads.extend(Head::decode(&bytes).ok().map(|(head, ..)| head)),
+            Some(joined) => {
+                let parts = joined.parts(LOG, &bytes).unwrap_or_default();
+                let sound = parts.into_iter().flatten().map(|(head, ..)| head);
+                heads.extend(sound.filter(|head| piece.has(head.number)));
+            }
+        }
+    }
+    heads.retain(|head| head.log == LOG);
+    heads
+}
+
+/// How many histories there are, by what the heads of claims say, whatever their content is.
+fn lives(store: &SimStore) -> usize {
+    let first = begin(store, LOG).unwrap();
+    let pieces = Listing::get(store, LOG, first - 1).unwrap().pieces(first);
+    let is_new = |piece: &&Piece| {
+        let bytes = store.object(&piece.name(LOG)).unwrap();
+        let head = Head::decode_alone(&bytes).ok().map(|(head, ..)| head);
+        head.is_some_and(|it| it.log == LOG && it.kind == Kind::Claim { goes_on: false })
     };
-    numbers
-        .filter(|number| *number >= first)
-        .filter_map(head)
-        .filter(|head| head.log == LOG)
-        .collect()
+    pieces.0.iter().filter(is_new).count()
+}
+
+/// Whether this says that the link is not as it was put.
+fn is_about(bad: &Bad, number: u64) -> bool {
+    let words: Vec<&str> = bad.what.split([' ', ':']).collect();
+    let number_at = |index: usize| words.get(index)?.parse::<u64>().ok();
+    let range = match words.first() {
+        Some(&"link") => number_at(1).map(|it| it..=it),
+        Some(&"links") => number_at(1).zip(number_at(3)).map(|(from, to)| from..=to),
+        _ => None,
+    };
+    bad.name == numbered(&chain_dir(LOG), number) || range.is_some_and(|it| it.contains(&number))
 }
 
 /// Make an archive: servers that start, crash, are restored and expire things, on a bad store.
@@ -82,6 +110,9 @@ fn any_archive(random: &mut Random, seed: u64) -> World {
             world.pass(random.below(40));
             if random.percent(4) {
                 world.store.set_away(random.percent(60));
+            }
+            if random.percent(6) {
+                world.compact(random);
             }
             world.try_steps(random.below(4));
         }
@@ -109,7 +140,8 @@ fn any_archive(random: &mut Random, seed: u64) -> World {
 
 /// Spoil some objects. Returns whether lists alone show it.
 fn damage(store: &SimStore, random: &mut Random) -> bool {
-    let is_object = |name: &&String| name.contains("/chain/") || name.contains("/parts/");
+    let dirs = ["/chain/", "/joined/", "/parts/"];
+    let is_object = |name: &&String| dirs.iter().any(|dir| name.contains(dir));
     let names: Vec<String> = store.names().iter().filter(is_object).cloned().collect();
     let mut is_listed = true;
     for _ in 0..1 + random.below(3) {
@@ -161,8 +193,7 @@ fn assert_agrees(world: &World, is_listed: bool) -> (u64, u64) {
         assert_eq!(seen(store, Depth::Lists), all);
     }
     let heads = heads(store);
-    let is_new = |head: &&Head| head.kind == Kind::Claim { goes_on: false };
-    let lives = heads.iter().filter(is_new).count();
+    let lives = lives(store);
     let (mut done, mut refused) = (0, 0);
     let mut note = |is_done: bool| match is_done {
         true => done += 1,
@@ -205,10 +236,7 @@ fn assert_agrees(world: &World, is_listed: bool) -> (u64, u64) {
     // A link of a gap is one for which nothing can be restored, though a server went on after it.
     let is_of_gap = |head: &&Head| matches!(head.kind, Kind::Gap | Kind::Claim { .. });
     for head in heads.iter().filter(|head| !is_of_gap(head)) {
-        let is_bad = all
-            .bad
-            .iter()
-            .any(|bad| bad.name == numbered(&chain_dir(LOG), head.number));
+        let is_bad = all.bad.iter().any(|bad| is_about(bad, head.number));
         let spans = all.spans.iter();
         let is_in = spans
             .clone()
@@ -239,6 +267,9 @@ fn history(seed: u64) -> (u64, u64) {
             if sound.bad.is_empty() {
                 assert_eq!(seen(&world.store, Depth::Lists).bad, []);
             }
+        }
+        if random.percent(50) && seen(&world.store, Depth::Everything).bad.is_empty() {
+            world.compact(&mut random);
         }
         let is_listed = match random.percent(50) {
             true => damage(&world.store, &mut random),

@@ -21,6 +21,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::expire::{Keep, plan};
+use super::levels::{Levels, pass};
 use super::restore::{Restored, restore};
 use super::sim::SimStore;
 use super::survey::{Depth, survey};
@@ -470,6 +471,25 @@ impl World {
         }
     }
 
+    /// Join some links: the store may fail, or go away in between.
+    pub(super) fn compact(&self, random: &mut Random) {
+        let levels = Levels {
+            fine_ns: random.below(300 * MS_NS),
+            few: 2 + random.below(4),
+            many: 4 + random.below(20),
+            size_max: 1000 + random.below(20_000),
+            objects_max: 1 + random.below(8) as usize,
+        };
+        let calls = random.percent(40).then(|| random.below(60));
+        self.store.set_calls_left(calls);
+        let wall_ns = self.now.wall_ns;
+        let done = pass(&self.store.reader(), LOG, levels, wall_ns, &mut |_, _| true);
+        self.store.set_calls_left(None);
+        if let Ok(pass) = done {
+            assert_eq!(pass.bad, [], "links are as they were put");
+        }
+    }
+
     /// End the server and its writer; the disk is what is left.
     pub(super) fn crash(&mut self, how: Crash) {
         self.engine = None;
@@ -627,6 +647,9 @@ fn history(seed: u64) -> (u64, u64) {
             world.pass(random.below(40));
             if random.percent(2) {
                 world.expire(&mut random);
+            }
+            if random.percent(10) {
+                world.compact(&mut random);
             }
             if random.percent(3) {
                 world.store.set_away(random.percent(60));

@@ -19,6 +19,7 @@
 //! | `reader` | how is read from a store that may fail for a while? |
 //! | `joined` | which bytes does an object of several links have? |
 //! | `links` | which object is a link read from? |
+//! | `levels` | how do many small objects become a few large ones? |
 //! | `chain` | which links are there, and which are faulty? |
 //! | `course` | which links follow a base, and where does that end? |
 //! | `survey` | what of an archive can be restored, and what cannot? |
@@ -55,6 +56,7 @@ pub mod forget;
 pub mod format;
 mod frame_reader;
 mod joined;
+pub mod levels;
 mod links;
 mod local;
 mod moment;
@@ -79,11 +81,14 @@ mod expire_tests;
 #[cfg(test)]
 mod histories;
 #[cfg(test)]
+mod levels_tests;
+#[cfg(test)]
 mod standby_histories;
 #[cfg(test)]
 mod tests;
 
 pub use self::error::RestoreError;
+pub use self::levels::Levels;
 pub use self::moment::Until;
 pub use self::object::{check_place, open};
 pub use self::reader::{CONNECTIONS, CONNECTIONS_MAX, Reader, Wait, Waiter};

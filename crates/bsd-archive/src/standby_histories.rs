@@ -148,6 +148,9 @@ fn server_turn(world: &mut World, random: &mut Random) {
     if random.percent(2) {
         world.expire(random);
     }
+    if random.percent(8) {
+        world.compact(random);
+    }
     if random.percent(3) {
         world.store.set_away(random.percent(60));
     }
