@@ -4,8 +4,8 @@
 //! not there yet cannot be told from a lost one, so a reader that finds nothing for a while asks
 //! [`ChainReader::later`].
 //!
-//! What was joined with others is not looked for at every call: who reads at the end of a chain
-//! finds each link as it was put. It is looked for at first, behind such links, and after a silence.
+//! What was joined with others is not looked for at every call: a reader at the end of a chain finds
+//! each link as it was put. It is looked for at first, behind such links, and after a silence.
 //!
 //! A reader that finds one link after another has fallen behind: it lists those that are there, and
 //! reads several of them at a time ([`CatchUp`]). What that brings is only the bytes that a call for

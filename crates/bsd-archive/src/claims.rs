@@ -184,8 +184,8 @@ pub(super) fn put_claim(
         Put::Done => true,
         Put::Exists => store.get(&name)?.as_deref() == Some(bytes),
     };
-    // An expiry says where the chain begins before it removes a link, and who joins links puts the
-    // joined object before. Where that has the number, this claim is not read by anyone.
+    // An expiry says where the chain begins before it removes a link, and a joined object is there
+    // before the links of which it is made go. Where one has the number, this claim is not read.
     Ok(is_put && begin(store, log)? <= number && !is_joined(store, log, number)?)
 }
 

@@ -14,7 +14,7 @@
 //!
 //! Nothing is decided by what another process knows. Two that join the same links put the same bytes
 //! under the same name, or overlap; an interruption leaves links in two objects, and the next pass
-//! finds them. A number whose link was joined is free again, but no writer can take it: who was
+//! finds them. A number whose link was joined is free again, but no writer can take it: one that was
 //! replaced finds the claim of its successor under its next number, and claims stay.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -411,12 +411,21 @@ impl Work<'_> {
         };
         let (mut first, last) = (first.first, last.last);
         let mut walk = Walk::over(*self.reader, self.log, first, Pieces(run.clone()));
-        let mut links: Vec<Vec<u8>> = Vec::new();
+        let (mut links, mut size): (Vec<Vec<u8>>, u64) = (Vec::new(), 0);
         while let Some(item) = walk.next(last)? {
             let stopped = match item {
                 Item::Link { head, link }
                     if head.kind == Kind::Frames && Head::may_be_joined(&link) =>
                 {
+                    size += link.len() as u64;
+                    // Lists may say less than there is to read.
+                    if size > self.levels.size_max {
+                        if links.len() > 1 {
+                            break;
+                        }
+                        links.clear();
+                        (first, size) = (head.number, link.len() as u64);
+                    }
                     links.push(link);
                     continue;
                 }
@@ -430,17 +439,23 @@ impl Work<'_> {
                 break;
             }
             links.clear();
-            first = stopped + 1;
+            (first, size) = (stopped + 1, 0);
         }
-        let size: u64 = links.iter().map(|link| link.len() as u64).sum();
-        let count = links.len() as u64;
-        let is_bounded = count <= self.levels.many && size <= self.levels.size_max;
+        // Whole objects only: the rest of one that was cut would stay.
+        let end = first + links.len() as u64;
+        let ends = run.iter().map(|piece| piece.last + 1);
+        let count = ends
+            .filter(|it| *it <= end)
+            .max()
+            .unwrap_or(0)
+            .saturating_sub(first);
+        links.truncate(count as usize);
         // To put again what is one object already is of no use.
         let inside = run
             .iter()
             .filter(|it| it.first >= first && it.last < first + count);
         let is_more = inside.count() > 1;
-        Ok((is_bounded && is_more).then(|| Joined::encode(&links, first)))
+        Ok(is_more.then(|| Joined::encode(&links, first)))
     }
 
     /// Remove objects whose links are in a joined one that was read back.

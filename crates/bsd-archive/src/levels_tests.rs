@@ -261,6 +261,8 @@ struct Between {
     calls_left: AtomicU64,
     then: Mutex<Option<Then>>,
     spoil: Option<fn(&mut Vec<u8>)>,
+    /// Lists say this at most, as of objects that are kept compressed.
+    size_max: u64,
 }
 
 impl std::fmt::Debug for Between {
@@ -276,6 +278,7 @@ impl Between {
             calls_left: AtomicU64::new(calls),
             then: Mutex::new(Some(Box::new(then))),
             spoil: None,
+            size_max: u64::MAX,
         }
     }
 
@@ -323,7 +326,11 @@ impl Store for Between {
     }
 
     fn list(&self, prefix: &str, after: &str) -> Result<Vec<Listed>, Trouble> {
-        self.call().list(prefix, after)
+        let mut listed = self.call().list(prefix, after)?;
+        for it in &mut listed {
+            it.size = it.size.min(self.size_max);
+        }
+        Ok(listed)
     }
 
     fn remove(&self, names: &[String]) -> Result<(), Trouble> {
@@ -502,6 +509,45 @@ fn an_expiry_and_a_compaction_at_the_same_time_leave_an_archive() {
         if !between.is_done() {
             break;
         }
+    }
+}
+
+#[test]
+fn a_writer_that_goes_on_meanwhile_is_not_hindered_and_loses_nothing() {
+    let mut world = with_links(40);
+    let before = world.store.copy();
+    world.sizes.links_max = 50;
+    world.crash(Crash::KeepAll);
+    world.start();
+    for _ in 0..20 {
+        world.put(10);
+        world.archive();
+    }
+    let old = before.names();
+    let names = world.store.names().into_iter();
+    let new: Vec<_> = names.filter(|name| !old.contains(name)).collect();
+    assert!(new.iter().any(|name| name.contains("/bases/")));
+    let wanted = restored(&world.store, Until::End, &world).unwrap();
+    for calls in 0.. {
+        let (store, after, new) = (before.copy(), world.store.clone(), new.clone());
+        let write = move |store: &SimStore| {
+            for name in &new {
+                assert_eq!(store.object(name), None, "{name}");
+                store.set_object(name, after.object(name));
+            }
+        };
+        let between = Between::new(&store, calls, write);
+        let reader = Reader::new(&between, &store);
+        let done = pass(&reader, LOG, SMALL, u64::MAX, &mut |_, _| true).unwrap();
+        assert_eq!(done.bad, [], "{calls}");
+        if !between.is_done() {
+            break;
+        }
+        for depth in [Depth::Lists, Depth::Everything] {
+            assert_eq!(seen(&store, depth).bad, [], "{calls}");
+        }
+        let found = restored(&store, Until::End, &world).unwrap();
+        assert_eq!(found, wanted, "{calls}");
     }
 }
 
@@ -735,6 +781,38 @@ fn a_joined_object_has_no_more_links_and_bytes_than_it_may() {
     );
     assert!(all.iter().any(|it| it.size > 2000) && all.len() < 40);
     assert_eq!(seen(&world.store, Depth::Everything).bad, []);
+}
+
+#[test]
+fn a_list_that_says_less_than_there_is_makes_no_object_too_large() {
+    let mut world = archived_with(1 << 30);
+    for nth in 0..120 {
+        world.put(if nth % 10 < 2 { 2500 } else { 10 });
+        world.archive();
+    }
+    let levels = Levels {
+        size_max: 4000,
+        many: 20,
+        ..SMALL
+    };
+    let store = &world.store;
+    let smaller = Between {
+        size_max: HEAD_SIZE as u64 + 1,
+        ..Between::new(store, u64::MAX, |_| ())
+    };
+    let reader = Reader::new(&smaller, store);
+    let mut passes = 0;
+    while !pass(&reader, LOG, levels, u64::MAX, &mut |_, _| true)
+        .unwrap()
+        .is_idle()
+    {
+        passes += 1;
+        assert!(passes < 100);
+    }
+    assert!(joined(store).iter().all(|it| it.size <= 4000));
+    let all = seen(store, Depth::Everything);
+    assert!(of(store, "/chain/").len() < all.links as usize / 3);
+    assert_eq!(all.bad, []);
 }
 
 /// A month of a link a second, as lists show it: what is not read need not be there.
