@@ -1,6 +1,7 @@
 //! `bsd-wal archive`: the content of an archive, its soundness, a data directory out of it, rehearsals
-//! of that, and its expiry.
+//! of that, its compaction and its expiry.
 
+mod compact;
 mod expire;
 mod forget;
 mod moment;
@@ -34,8 +35,9 @@ pub(crate) use moment::Moment;
 const AFTER_HELP: &str = concat!(
     "\
 URL is what bsd-server's --archive names: s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX
-or file:///DIR. Credentials come from the environment, as for the vendor's own tools. `expire` and
-`forget` remove objects; the others only read. `dump`, `history` and `info` read an archive, too.
+or file:///DIR. Credentials come from the environment, as for the vendor's own tools. `compact`,
+`expire` and `forget` remove objects; the others only read. `dump`, `history` and `info` read an
+archive, too.
 
 Examples:
   bsd-wal archive ls file:///var/backups/bsd
@@ -43,6 +45,7 @@ Examples:
   bsd-wal archive restore file:///var/backups/bsd bsd-data-restored
   bsd-wal archive restore --until 2026-11-22T18:00:00Z file:///var/backups/bsd bsd-data-before
   bsd-wal archive rehearse file:///var/backups/bsd
+  bsd-wal archive compact file:///var/backups/bsd
   bsd-wal archive expire --keep 30d file:///var/backups/bsd
   bsd-wal dump file:///var/backups/bsd --until 2026-11-22T18:00:00Z --tube mail
 
@@ -67,6 +70,8 @@ enum ArchiveCommand {
     Restore(RestoreArgs),
     /// Restore into a directory that is removed again, verify it, and say how long that took
     Rehearse(rehearse::RehearseArgs),
+    /// Join links that have aged into larger objects, as a server does
+    Compact(compact::CompactArgs),
     /// Remove everything that is older than the time to keep
     Expire(expire::ExpireArgs),
     /// Remove the archive of one log, all of it
@@ -161,6 +166,7 @@ pub(crate) fn run(args: &ArchiveArgs, out: &mut dyn Write) -> Result<u8, Failure
         ArchiveCommand::Verify(args) => look(args, Depth::Everything, out),
         ArchiveCommand::Restore(args) => make(args, out),
         ArchiveCommand::Rehearse(args) => rehearse::run(args, out),
+        ArchiveCommand::Compact(args) => compact::run(args, out),
         ArchiveCommand::Expire(args) => expire::run(args, out),
         ArchiveCommand::Forget(args) => forget::run(args, out),
     }
