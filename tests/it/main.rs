@@ -33,6 +33,7 @@ mod activation;
 mod api;
 mod api_load;
 mod archive;
+mod archive_levels;
 mod archive_refill;
 mod archive_rehearsal;
 mod archive_s3;

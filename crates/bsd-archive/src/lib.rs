@@ -33,6 +33,7 @@
 //! | `refill` | what if a server starts and its directory is empty? |
 //! | `follow` | how does a copy keep up with an archive, begin again, and take over? |
 //! | `standby` | when is that called, and what does it report? |
+//! | `joiner` | when are links joined, and what is reported of that? |
 //! | `thread` | when is the writer called, and what does it report? |
 //!
 //! Invariants:
@@ -56,6 +57,7 @@ pub mod forget;
 pub mod format;
 mod frame_reader;
 mod joined;
+mod joiner;
 pub mod levels;
 mod links;
 mod local;
@@ -88,6 +90,7 @@ mod standby_histories;
 mod tests;
 
 pub use self::error::RestoreError;
+pub use self::joiner::Joins;
 pub use self::levels::Levels;
 pub use self::moment::Until;
 pub use self::object::{check_place, open};

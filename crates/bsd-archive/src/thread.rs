@@ -12,9 +12,13 @@ use std::time::Duration;
 
 use tracing::{error, info, warn};
 
+use super::joiner::{Joiner, Joins};
+use super::levels::Levels;
+use super::store::Store;
 use super::writer::{Done, Failure, Figures, Writer};
 use bsd::clock::Clock;
 use bsd::storage::Trail;
+use bsd::storage::format::LogId;
 use bsd::types::{Position, SECOND_NS, Time};
 
 /// The first pause after trouble; each further one is twice as long …
@@ -57,6 +61,8 @@ pub struct Report {
     pub trouble: Option<String>,
     /// The writer has stopped for good, and why.
     pub ended: Option<String>,
+    /// What was joined.
+    pub joins: Joins,
 }
 
 impl Report {
@@ -93,6 +99,9 @@ impl Report {
 /// An archive that is being written, until this is dropped.
 #[derive(Debug)]
 pub struct Archive {
+    store: Arc<dyn Store>,
+    clock: Clock,
+    joiner: Option<Joiner>,
     reporter: Reporter,
     stop: Option<Sender<()>>,
     stopped: Receiver<()>,
@@ -115,6 +124,7 @@ impl Archive {
         // It is started once.
         let _ = reporter.0.trail.set(writer.trail().clone());
         let now = clock.now().mono;
+        let store = writer.store().clone();
         let (stop, stopping) = channel();
         let (finished, stopped) = channel();
         let mut work = Work {
@@ -142,11 +152,25 @@ impl Archive {
         };
         let thread = std::thread::Builder::new().name("bsd-archive".into());
         Ok(Archive {
+            store,
+            clock,
+            joiner: None,
             reporter,
             stop: Some(stop),
             stopped,
             thread: Some(thread.spawn(run)?),
         })
+    }
+
+    /// Join links that have aged, too.
+    ///
+    /// # Errors
+    /// The thread for it cannot be had.
+    pub fn with_levels(mut self, levels: Levels) -> io::Result<Archive> {
+        let (store, reporter) = (self.store.clone(), self.reporter.clone());
+        let joiner = Joiner::start(store, levels, self.clock, reporter)?;
+        self.joiner = Some(joiner);
+        Ok(self)
     }
 
     /// Current state.
@@ -164,6 +188,9 @@ impl Archive {
 
     fn end(&mut self) {
         self.stop = None;
+        if let Some(joiner) = &self.joiner {
+            joiner.ask_to_stop();
+        }
         let Some(thread) = self.thread.take() else {
             return;
         };
@@ -173,6 +200,7 @@ impl Archive {
             // A panic in it has been reported already.
             _ => drop(thread.join()),
         }
+        self.joiner = None;
     }
 }
 
@@ -193,6 +221,7 @@ struct Shared {
     last: Mutex<(Report, Option<Position>)>,
     /// The durable end is known without the writer, which may be waiting for its store.
     trail: OnceLock<Arc<Trail>>,
+    joins: Mutex<Joins>,
 }
 
 impl Reporter {
@@ -210,7 +239,22 @@ impl Reporter {
             }
             report.lag_bytes = trail.bytes_after(report.archived.unwrap_or(Position::ZERO));
         }
+        let joins = self.0.joins.lock();
+        report.joins = joins.unwrap_or_else(PoisonError::into_inner).clone();
         report
+    }
+
+    /// The log whose archive is being written; `None`: the writer has not begun, or is in trouble.
+    pub(super) fn archived_log(&self) -> Option<LogId> {
+        let is_up = self.report().is_up();
+        self.0.trail.get().filter(|_| is_up)?.log()
+    }
+
+    pub(super) fn set_joins(&self, joins: &Joins) {
+        let known = self.0.joins.lock();
+        known
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone_from(joins);
     }
 
     /// Puts are refused, because the archive lacks something older than the limit.

@@ -232,6 +232,10 @@ impl Writer {
         }
     }
 
+    pub(super) fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
     /// Its source of frames.
     pub(super) fn trail(&self) -> &Arc<Trail> {
         &self.trail

@@ -600,7 +600,7 @@ fn of_archive(page: &mut Page, report: &Report, now: Time) {
     let lag = seconds(report.lag_ns(now));
     let help = "For how long the archive has lacked something that is durable here; 0: it has all.";
     page.single("bsd_archive_lag_seconds", Gauge, help, lag);
-    let gauges: [(&str, &str, u64); 5] = [
+    let gauges: [(&str, &str, u64); 6] = [
         (
             "bsd_archive_up",
             "1: the archive is written; 0: its writer has not begun, or is in trouble, or has ended.",
@@ -626,15 +626,30 @@ fn of_archive(page: &mut Page, report: &Report, now: Time) {
             "When the last base was made, since 1970; 0: none is known.",
             figures.base_wall_ns / 1_000_000_000,
         ),
+        (
+            "bsd_archive_last_join_timestamp_seconds",
+            "When links were last looked through, to join those that have aged, since 1970; 0: not yet.",
+            report.joins.wall_ns / 1_000_000_000,
+        ),
     ];
     for (name, help, value) in gauges {
         page.single(name, Gauge, help, value);
     }
-    let counters: [(&str, &str, u64); 5] = [
+    let counters: [(&str, &str, u64); 7] = [
         ("bsd_archive_links", "Links put.", figures.links),
         ("bsd_archive_bytes", "Bytes of links put.", figures.bytes),
         ("bsd_archive_bases", "Bases completed.", figures.bases),
         ("bsd_archive_gaps", "Gaps begun.", figures.gaps),
+        (
+            "bsd_archive_joined",
+            "Objects into which links were joined.",
+            report.joins.objects,
+        ),
+        (
+            "bsd_archive_join_failures",
+            "Passes over the links that failed, or found damage.",
+            report.joins.failures,
+        ),
         (
             "bsd_archive_errors",
             "Calls of the store that failed.",

@@ -8,7 +8,7 @@ use bsd::storage::{RealFs, Trail};
 use bsd_archive::RestoreError;
 use bsd_archive::follow::{Setup, has_taken_over};
 use bsd_archive::standby::{self, Seat};
-use bsd_archive::{Archive, Reader, Refilled, Reporter, Sizes, Store, Waiter, Writer};
+use bsd_archive::{Archive, Levels, Reader, Refilled, Reporter, Sizes, Store, Waiter, Writer};
 use bsd_server::config::ArchiveConfig;
 use signal_hook::consts::{SIGTERM, SIGUSR2};
 
@@ -183,7 +183,15 @@ pub(super) fn start_archive(
     let writer = Writer::new(store, trail, fs, dir, node(), sizes);
     let writer = writer.beside_others(archive.is_shared);
     let reporter = reporter.unwrap_or_default();
+    let levels = archive.fine.map(|fine| Levels {
+        fine_ns: u64::try_from(fine.as_nanos()).unwrap_or(u64::MAX),
+        ..Levels::default()
+    });
     let archive_thread = Archive::start(writer, archive.interval, clock, reporter, stop)
+        .and_then(|thread| match levels {
+            Some(levels) => thread.with_levels(levels),
+            None => Ok(thread),
+        })
         .map_err(|error| Failure::cannot("start a thread for the archive", error))?;
     info!("archive: {}", archive.url);
     Ok(Some(archive_thread))

@@ -255,6 +255,30 @@ struct ArchiveArgs {
     /// Refuse puts while the archive lacks something older than TIME, such as 30s [default: never]
     #[arg(long, value_name = "TIME", value_parser = parse_time, requires = "archive_url")]
     archive_lag_max: Option<Duration>,
+
+    /// Join links of the archive that are older than TIME into larger objects: 10m, 24h; off: none
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = parse_fine, requires = "archive_url")]
+    archive_fine: Fine,
+}
+
+/// Links of the archive stay objects of their own for this long; `None`: for ever.
+#[derive(Debug, Clone, Copy)]
+struct Fine(Option<Duration>);
+
+/// Seconds, minutes or hours; `off`.
+fn parse_fine(text: &str) -> Result<Fine, UsageError> {
+    if text == "off" {
+        return Ok(Fine(None));
+    }
+    let hours = text
+        .strip_suffix('h')
+        .and_then(|hours| hours.parse::<u32>().ok());
+    let hours = hours.filter(|hours| *hours > 0);
+    let time = hours.map(|hours| Duration::from_secs(u64::from(hours) * 3600));
+    match time.or_else(|| parse_time(text).ok()) {
+        Some(time) => Ok(Fine(Some(time))),
+        None => Err("a time is expected, such as 10m or 24h, or off".into()),
+    }
 }
 
 /// Seconds with the suffix `s`, or minutes with `m`.
@@ -294,6 +318,8 @@ pub struct ArchiveConfig {
     pub is_shared: bool,
     /// Puts are refused while it lacks something older.
     pub lag_max: Option<Duration>,
+    /// Links that are older are joined into larger objects; `None`: none are.
+    pub fine: Option<Duration>,
 }
 
 /// Settings of the server.
@@ -499,6 +525,7 @@ fn archive(args: &ArchiveArgs) -> Option<ArchiveConfig> {
         log: args.archive_log,
         is_shared: args.archive_new_log,
         lag_max: args.archive_lag_max,
+        fine: args.archive_fine.0,
     })
 }
 

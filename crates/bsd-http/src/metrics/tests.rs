@@ -59,6 +59,12 @@ fn t22_each_sample_of_an_archive_is_what_its_writer_reports() {
             bases: 8,
             base_wall_ns: 9_000_000_000,
         },
+        joins: bsd_archive::Joins {
+            objects: 10,
+            failures: 11,
+            wall_ns: 12_000_000_000,
+            ..bsd_archive::Joins::default()
+        },
         ..Report::default()
     };
     let expected = [
@@ -72,6 +78,9 @@ fn t22_each_sample_of_an_archive_is_what_its_writer_reports() {
         ("bsd_archive_bytes_total", 6.0),
         ("bsd_archive_bases_total", 8.0),
         ("bsd_archive_gaps_total", 7.0),
+        ("bsd_archive_joined_total", 10.0),
+        ("bsd_archive_join_failures_total", 11.0),
+        ("bsd_archive_last_join_timestamp_seconds", 12.0),
         ("bsd_archive_errors_total", 4.0),
     ];
     let page = |report: &Report| written(|page| of_archive(page, report, Time(2_500_000_000)));

@@ -71,6 +71,14 @@ fn an_archive_is_written_only_when_asked_for() {
     assert_eq!(archive.url, "s3://b/p");
     assert_eq!(archive.interval, Duration::from_secs(1));
     assert_eq!(archive.hold_max, 1 << 30);
+    assert_eq!(archive.fine, Some(Duration::from_secs(3600)));
+    for (text, fine) in [("24h", Some(24 * 3600)), ("90s", Some(90)), ("off", None)] {
+        let archive = config(&format!("--archive file:///a --archive-fine {text}")).archive;
+        assert_eq!(archive.unwrap().fine, fine.map(Duration::from_secs));
+    }
+    for text in ["0h", "h", "1d", "", "1", "-1h"] {
+        assert!(parse(&format!("--archive file:///a --archive-fine={text}")).is_err());
+    }
     let line = "--archive file:///a --archive-interval 50 --archive-hold-max 2m";
     let archive = config(line).archive.unwrap();
     assert_eq!(archive.interval, Duration::from_millis(50));
