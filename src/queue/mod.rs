@@ -24,8 +24,9 @@
 //! # Where things are
 //!
 //! Data: `job` jobs · `attributed` what some have beyond others · `claims` their claims of keys ·
-//! `tube`, `tube_list` tubes · `policed` what policies hold back · `fair` whose turn it is · `client`
-//! sessions · `handle` their numbers · `order`, `tree`, `slab`, `ids`, `dirty` the data structures.
+//! `tube`, `tube_list` tubes · `ready_seconds` when their ready jobs were put · `policed` what policies
+//! hold back · `fair` whose turn it is · `client` sessions · `handle` their numbers · `order`, `tree`,
+//! `slab`, `ids`, `dirty` the data structures.
 //! None of these knows the queue.
 //!
 //! Operations: `apply` changes · `attributes` those of attributes · `keys` which job has a key ·

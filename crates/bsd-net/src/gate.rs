@@ -182,7 +182,8 @@ impl Gate {
     ) {
         let is_wrong = std::mem::take(&mut connection.wrong_token);
         if let Some(auth) = core.auth.as_mut().filter(|_| is_wrong) {
-            let due = self.guesses
+            let due = self
+                .guesses
                 .note_of(core.outputs.peer(client), core.now.mono);
             auth.put_off(client, &mut connection.told_at, due);
         }
