@@ -9,6 +9,7 @@
 //! |---|---|
 //! | `store` | what does it need of an object store? |
 //! | `object`, `local` (feature `archive`) | how do real stores and directories answer that? |
+//! | `keys` | which keys open what is encrypted? |
 //! | `sim` | what may a network and a store do to a writer? |
 //! | `format` | which names and bytes do objects have? |
 //! | `writer` | what is put next, and what if that fails? |
@@ -58,6 +59,7 @@ pub mod format;
 mod frame_reader;
 mod joined;
 mod joiner;
+mod keys;
 pub mod levels;
 mod links;
 mod local;
@@ -91,6 +93,7 @@ mod tests;
 
 pub use self::error::RestoreError;
 pub use self::joiner::Joins;
+pub use self::keys::{KEY_SIZE, KEYS_MAX, Key, KeyId, KeySource};
 pub use self::levels::Levels;
 pub use self::moment::Until;
 pub use self::object::{check_place, open};
