@@ -7,7 +7,8 @@
 //! ```
 //!
 //! What is read counts against the bytes until it is given, so a slow first object bounds what is
-//! read behind it. After an answer that cannot be used nothing more is asked for until all others
+//! read behind it. A sealed object is kept as it came, and opened when it is given, so that what is in
+//! small objects needs no room before. After an answer that cannot be used nothing more is asked for until all others
 //! have come; then there is a pause, as `reader` says. An object for which the whole room is too small
 //! is read alone.
 
@@ -17,6 +18,8 @@ use super::flight::InTurn;
 use super::format::{Fault, HEAD_SIZE, Head};
 use super::links::Pieces;
 use super::reader::{READINGS, Reader, Spell};
+use super::seal::is_sealed;
+use super::sealed::check_sealed;
 use super::store::{Answer, Flight, Trouble, Want};
 use bsd::storage::format::LogId;
 
@@ -61,7 +64,29 @@ struct Slot<K, T> {
 enum State<T> {
     Open,
     UnderWay,
+    /// It is sealed, and its checksums hold.
+    Sealed(Vec<u8>),
     Read(Result<T, Fault>),
+}
+
+impl<K, T> Slot<K, T> {
+    /// What was made of an answer. Returns why it is read again, if it is.
+    fn settle(&mut self, checked: Result<State<T>, Fault>) -> Option<String> {
+        let fault = match checked {
+            Ok(state) => {
+                self.state = state;
+                return None;
+            }
+            Err(fault) => fault,
+        };
+        self.readings += 1;
+        if self.readings < READINGS {
+            self.state = State::Open;
+            return Some(format!("{}: {fault}", self.want.name));
+        }
+        self.state = State::Read(Err(fault));
+        None
+    }
 }
 
 impl<'a, K, T> ReadAhead<'a, K, T> {
@@ -146,7 +171,16 @@ impl<'a, K, T> ReadAhead<'a, K, T> {
                     self.bytes -= size;
                     return Ok(Some((key, read)));
                 }
-                Some(slot) => self.slots.push_front(slot),
+                Some(mut slot) => match std::mem::replace(&mut slot.state, State::Open) {
+                    State::Sealed(bytes) => {
+                        self.open(slot, bytes, &check)?;
+                        continue;
+                    }
+                    state => {
+                        slot.state = state;
+                        self.slots.push_front(slot);
+                    }
+                },
             }
             match self.flight.answer(true) {
                 Some((tag, answer)) => self.take(tag, answer, &check),
@@ -175,33 +209,46 @@ impl<'a, K, T> ReadAhead<'a, K, T> {
     fn take(&mut self, tag: u64, answer: Answer, check: impl Fn(&K, Vec<u8>) -> Result<T, Fault>) {
         self.under_way -= 1;
         // A slot leaves when it is read, and has nothing under way then.
-        let slot = &mut self.slots[(tag - self.first) as usize];
+        let index = (tag - self.first) as usize;
         let bytes = match answer {
             Ok(bytes) => bytes,
             Err(trouble) => {
-                slot.state = State::Open;
+                self.slots[index].state = State::Open;
                 self.trouble = Some(trouble);
                 return;
             }
         };
         let missing = || "it is missing".to_owned();
-        let checked = bytes.ok_or_else(missing);
-        slot.state = match checked.and_then(|bytes| check(&slot.key, bytes)) {
-            Ok(sound) => {
-                self.spell = None;
-                State::Read(Ok(sound))
-            }
-            Err(fault) => {
-                slot.readings += 1;
-                match slot.readings < READINGS {
-                    true => {
-                        self.doubt = Some(format!("{}: {fault}", slot.want.name));
-                        State::Open
-                    }
-                    false => State::Read(Err(fault)),
+        let slot = &mut self.slots[index];
+        let checked = bytes.ok_or_else(missing).and_then(|bytes| {
+            Ok(match is_sealed(&bytes) {
+                true => {
+                    check_sealed(&slot.want, &bytes)?;
+                    State::Sealed(bytes)
                 }
-            }
-        };
+                false => State::Read(Ok(check(&slot.key, bytes)?)),
+            })
+        });
+        let doubt = slot.settle(checked);
+        if let State::Read(Ok(_)) = slot.state {
+            self.spell = None;
+        }
+        self.doubt = doubt.or(self.doubt.take());
+    }
+
+    /// Open the first object, which is sealed.
+    fn open(
+        &mut self,
+        mut slot: Slot<K, T>,
+        bytes: Vec<u8>,
+        check: impl Fn(&K, Vec<u8>) -> Result<T, Fault>,
+    ) -> Result<(), Trouble> {
+        let opened = self.reader.store().opened(&slot.want, bytes)?;
+        let checked = opened.and_then(|bytes| check(&slot.key, bytes));
+        let doubt = slot.settle(checked.map(|sound| State::Read(Ok(sound))));
+        self.doubt = doubt.or(self.doubt.take());
+        self.slots.push_front(slot);
+        Ok(())
     }
 
     /// The pause before what could not be used is asked for again.

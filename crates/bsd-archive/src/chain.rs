@@ -208,8 +208,10 @@ pub(super) struct Walk<'a> {
     /// That object.
     from: Option<Piece>,
     pub(super) tip: Tip,
-    /// Bytes of all links.
+    /// Bytes of all links, as they are listed.
     pub(super) size: u64,
+    /// Bytes of those that were given.
+    pub(super) done: u64,
     /// Objects among the links that are none.
     pub(super) strangers: Vec<Bad>,
 }
@@ -231,6 +233,7 @@ impl<'a> Walk<'a> {
             reader,
             dir: chain_dir(log),
             size: pieces.size(),
+            done: 0,
             pieces: pieces.0.into(),
             ahead: ReadAhead::new(reader),
             found: VecDeque::new(),
@@ -314,6 +317,7 @@ impl<'a> Walk<'a> {
         self.from = Some(piece);
         let what = match read {
             Ok(links) => {
+                self.done += piece.size();
                 let found = links.into_iter();
                 let found = found.map(|link| Found::one(link.0.number, Ok(link)));
                 self.found = found.collect();
@@ -329,6 +333,7 @@ impl<'a> Walk<'a> {
             self.ahead = ReadAhead::new(self.reader);
             return Ok(());
         }
+        self.done += piece.size();
         self.found = match piece.joined {
             Some(joined) => self.salvage(&piece, joined, &what)?,
             None => VecDeque::from([Found::one(piece.first, Err(what))]),

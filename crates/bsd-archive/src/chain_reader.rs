@@ -478,12 +478,12 @@ impl CatchUp {
     /// # Errors
     /// The store did not answer.
     fn next(&mut self, store: &dyn Store, tip: &Tip) -> Result<Option<Vec<u8>>, Trouble> {
-        if let Some(bytes) = self.take(tip.next) {
+        if let Some(bytes) = self.opened(store, tip)? {
             return Ok(Some(bytes));
         }
         if self.in_a_row >= BEHIND {
             self.read_some(store, tip)?;
-            if let Some(bytes) = self.take(tip.next) {
+            if let Some(bytes) = self.opened(store, tip)? {
                 return Ok(Some(bytes));
             }
         }
@@ -499,6 +499,15 @@ impl CatchUp {
             return Ok(self.take(tip.next));
         }
         Ok(found)
+    }
+
+    /// The next link of those that were read. One that cannot be opened is called for.
+    fn opened(&mut self, store: &dyn Store, tip: &Tip) -> Result<Option<Vec<u8>>, Trouble> {
+        let Some(bytes) = self.take(tip.next) else {
+            return Ok(None);
+        };
+        let want = Want::whole(&numbered(&chain_dir(tip.log), tip.next));
+        Ok(store.opened(&want, bytes)?.ok())
     }
 
     /// This link, if it comes next of those that were read.

@@ -22,6 +22,9 @@ pub const FRAMES_SIZE_MAX: u32 = 8 << 20;
 pub const PART_SIZE_MAX: u32 = 8 << 20;
 
 const MAGIC: [u8; 8] = *b"BSDARC\r\n";
+const BROKEN: [u8; 8] = *b"BSDBAD\r\n";
+/// Bytes of a fault that are shown, at most.
+const FAULT_SIZE_MAX: usize = 300;
 const FIRST_LINE: &str = "bsd-archive-base 1";
 
 mod at {
@@ -128,6 +131,19 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(field)
 }
 
+/// Bytes for who reads an object that cannot be opened: no link and no part, but its fault.
+pub(super) fn broken(fault: &Fault) -> Vec<u8> {
+    [&BROKEN[..], fault.as_bytes()].concat()
+}
+
+/// The fault in such bytes. `None`: they are others.
+fn fault_in(bytes: &[u8]) -> Option<Fault> {
+    let text = bytes.strip_prefix(&BROKEN)?;
+    // The store itself may have such bytes.
+    let text = &text[..text.len().min(FAULT_SIZE_MAX)];
+    Some(String::from_utf8_lossy(text).escape_debug().to_string())
+}
+
 impl Head {
     /// The link with this body, and the CRC of its head, which the next link repeats.
     #[must_use]
@@ -208,6 +224,9 @@ impl Head {
     /// # Errors
     /// The fault of the object.
     pub fn decode_alone(bytes: &[u8]) -> Result<(Head, u32, u64), Fault> {
+        if let Some(fault) = fault_in(bytes) {
+            return Err(fault);
+        }
         let Some(bytes) = bytes.get(..HEAD_SIZE) else {
             return Err(format!("it has only {} bytes", bytes.len()));
         };
@@ -493,6 +512,14 @@ pub fn since_in(log: LogId, name: &str) -> Option<u64> {
     let name = name.strip_prefix(&parts_dir(log))?;
     // The name of a file has one dash.
     name.split('-').nth(5)?.parse().ok()
+}
+
+/// The size and the CRC-32 of a part, in its name; `None` if it is not one of [`part_name`].
+pub(super) fn sum_in(log: LogId, name: &str) -> Option<(u64, u32)> {
+    let name = name.strip_prefix(&parts_dir(log))?;
+    let mut fields = name.split('-').skip(3);
+    let size = fields.next()?.parse().ok()?;
+    Some((size, u32::from_str_radix(fields.next()?, 16).ok()?))
 }
 
 #[cfg(test)]

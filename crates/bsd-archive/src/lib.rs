@@ -10,6 +10,8 @@
 //! | `store` | what does it need of an object store? |
 //! | `object`, `local` (feature `archive`) | how do real stores and directories answer that? |
 //! | `keys` | which keys open what is encrypted? |
+//! | `seal` | which bytes has an object that is compressed or encrypted? |
+//! | `sealed` | how do writers and readers not know of that? |
 //! | `sim` | what may a network and a store do to a writer? |
 //! | `format` | which names and bytes do objects have? |
 //! | `writer` | what is put next, and what if that fails? |
@@ -68,6 +70,8 @@ mod object;
 pub mod reader;
 mod refill;
 pub mod restore;
+mod seal;
+mod sealed;
 #[cfg(any(test, feature = "sim"))]
 mod sim;
 pub mod standby;
@@ -99,6 +103,7 @@ pub use self::moment::Until;
 pub use self::object::{check_place, open};
 pub use self::reader::{CONNECTIONS, CONNECTIONS_MAX, Reader, Wait, Waiter};
 pub use self::refill::{Refilled, restore_if_empty};
+pub use self::sealed::{Codec, LEVEL_DEFAULT, LEVELS, Sealed};
 #[cfg(any(test, feature = "sim"))]
 pub use self::sim::SimStore;
 pub use self::store::{Answer, Flight, Listed, Put, Store, Trouble, Want};

@@ -15,6 +15,7 @@ use super::chain::{Bad, LINK_SIZE_MAX};
 use super::format::{Fault, HEAD_SIZE, chain_dir, joined_dir, number_in, numbered};
 use super::joined::{HEADER_SIZE, JOINED_SIZE_MAX, Joined, link_of};
 use super::reader::Reader;
+use super::seal::{OVERHEAD_MAX, may_be_head_alone};
 use super::store::{Listed, Store, Trouble, Want};
 use bsd::storage::format::LogId;
 
@@ -79,15 +80,15 @@ impl Piece {
     pub(super) fn excess(&self) -> Option<String> {
         let max = match self.joined {
             Some(_) => HEADER_SIZE as u64 + JOINED_SIZE_MAX,
-            None => LINK_SIZE_MAX,
+            None => LINK_SIZE_MAX + OVERHEAD_MAX,
         };
         let size = self.size;
         (size > max).then(|| format!("it has {size} bytes, more than a link can have"))
     }
 
-    /// It is a link without content: that of a gap, or of a claim of a writer without a name.
+    /// It may be a link without content: that of a gap, or of a claim of a writer without a name.
     pub(super) fn is_empty(&self) -> bool {
-        self.joined.is_none() && self.size <= HEAD_SIZE as u64
+        self.joined.is_none() && may_be_head_alone(self.size)
     }
 
     /// Its object has links that are not read from it.

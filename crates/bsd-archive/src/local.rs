@@ -243,10 +243,10 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
-    use crate::open;
+    use crate::{Codec, open};
 
     fn store(root: &Path) -> Box<dyn Store> {
-        open(&format!("file://{}", root.display())).unwrap()
+        open(&format!("file://{}", root.display()), Codec::default()).unwrap()
     }
 
     #[test]

@@ -23,6 +23,7 @@ use bsd::SetupError;
 
 use super::flight::Threads;
 use super::local::LocalStore;
+use super::sealed::{Codec, Sealed};
 use super::store::{Flight, Listed, Put, Store, Trouble};
 
 /// A request takes at most this long, with its answer.
@@ -32,12 +33,12 @@ const CONNECT_TIME: Duration = Duration::from_secs(5);
 const RETRY_TIME: Duration = Duration::from_secs(10);
 const RETRIES: usize = 3;
 
-/// Open the store at `url`: `s3://BUCKET/PREFIX`, `gs://…`, `az://…` or `file:///DIR`. Nothing is
-/// asked of it yet.
+/// Open the store at `url`: `s3://BUCKET/PREFIX`, `gs://…`, `az://…` or `file:///DIR`. Objects are put
+/// and read as `codec` says. Nothing is asked of it yet.
 ///
 /// # Errors
 /// The address cannot be understood, or the environment lacks what it needs; says which.
-pub fn open(url: &str) -> Result<Box<dyn Store>, SetupError> {
+pub fn open(url: &str, codec: Codec) -> Result<Box<dyn Store>, SetupError> {
     let cannot = |why: &dyn std::fmt::Display| {
         SetupError::new(format_args!(
             "cannot use {url} for an archive: {why}; give s3://BUCKET/PREFIX, gs://, az:// or file:///DIR"
@@ -53,7 +54,7 @@ pub fn open(url: &str) -> Result<Box<dyn Store>, SetupError> {
     let built: Result<Arc<dyn ObjectStore>, Error> = match scheme {
         ObjectStoreScheme::Local => {
             let root = std::path::Path::new("/").join(prefix.as_ref());
-            return Ok(Box::new(LocalStore::new(root, url)));
+            return Ok(Box::new(Sealed::new(LocalStore::new(root, url), codec)));
         }
         ObjectStoreScheme::AmazonS3 => AmazonS3Builder::from_env()
             .with_url(url)
@@ -79,14 +80,15 @@ pub fn open(url: &str) -> Result<Box<dyn Store>, SetupError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
-    Ok(Box::new(Remote {
+    let remote = Remote {
         store: built.map_err(|why| cannot(&why))?,
         prefix,
         url: url.to_owned(),
         runtime: runtime
             .map(Arc::new)
             .map_err(|why| SetupError::of_socket(format!("cannot reach {url}: {why}"), why))?,
-    }))
+    };
+    Ok(Box::new(Sealed::new(remote, codec)))
 }
 
 /// Tell a directory that is missing, or not mounted, from an archive that is empty: both list
@@ -180,6 +182,7 @@ impl Remote {
         Trouble {
             what: format!("cannot {doing} {name} at {}: {}", self.url, causes(error)),
             is_final,
+            lacks_key: false,
         }
     }
 }

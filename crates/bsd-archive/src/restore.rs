@@ -303,7 +303,7 @@ impl Restore<'_> {
         let read = for_each_part(reader, &parts, &mut |part, found| match found {
             Ok(bytes) => {
                 rebuild.write(part.file, part.offset, &bytes)?;
-                self.advance(bytes.len());
+                self.advance(bytes.len() as u64);
                 Ok(())
             }
             Err(what) => {
@@ -321,8 +321,8 @@ impl Restore<'_> {
         Ok(Ok((rebuilt, self.gap.map_or(walk.tip, |(_, tip)| tip))))
     }
 
-    fn advance(&mut self, bytes: usize) {
-        self.done += bytes as u64;
+    fn advance(&mut self, bytes: u64) {
+        self.done += bytes;
         (self.progress)(self.done, self.total);
     }
 
@@ -332,7 +332,7 @@ impl Restore<'_> {
         rebuilt: &mut Rebuilt,
     ) -> Result<(), RestoreError> {
         while walk.tip.next <= self.cut.last && !self.is_reached() {
-            let tip = walk.tip;
+            let (tip, done) = (walk.tip, walk.done);
             let (head, link) = match walk.next(self.cut.last)? {
                 None => break,
                 Some(Item::Bad { number, bad }) => {
@@ -341,7 +341,7 @@ impl Restore<'_> {
                 }
                 Some(Item::Link { head, link }) => (head, link),
             };
-            self.advance(link.len());
+            self.advance(walk.done - done);
             let (before, gap) = (self.run.at, self.run.gap());
             let place = self.run.pass(&head).map_err(|stop| self.stopped(stop))?;
             self.gap = self.run.gap().map(|gap| self.gap.unwrap_or((gap, tip)));

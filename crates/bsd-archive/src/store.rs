@@ -7,6 +7,8 @@
 use std::fmt::{self, Debug};
 use std::ops::Range;
 
+use super::format::Fault;
+
 /// Result of a put that was answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Put {
@@ -49,7 +51,7 @@ impl Want {
 pub type Answer = Result<Option<Vec<u8>>, Trouble>;
 
 /// Reads that are under way at the same time. Those without an answer when it is dropped are given
-/// up.
+/// up. An answer has the bytes as the store keeps them: [`Store::opened`] has those that were put.
 pub trait Flight: Debug {
     /// Begin a read, or note it where as many are under way as there may be. Its answer has this
     /// `tag`.
@@ -65,8 +67,10 @@ pub trait Flight: Debug {
 pub struct Trouble {
     /// The operation, and the error of the store or the network.
     pub what: String,
-    /// To try again cannot help: the store does not know the operation.
+    /// To try again cannot help: the store does not know the operation, or a key is missing.
     pub is_final: bool,
+    /// An object is encrypted, and no key was given that opens it.
+    pub lacks_key: bool,
 }
 
 impl Trouble {
@@ -75,6 +79,7 @@ impl Trouble {
         Trouble {
             what: what.into(),
             is_final: false,
+            lacks_key: false,
         }
     }
 }
@@ -111,7 +116,7 @@ pub trait Store: Debug + Send + Sync {
     /// The store did not answer.
     fn get_range(&self, name: &str, range: Range<u64>) -> Result<Option<Vec<u8>>, Trouble>;
 
-    /// An object or a part of one, each as of [`Store::get`] or [`Store::get_range`].
+    /// An object or a part of one, as a flight brings it.
     ///
     /// # Errors
     /// The store did not answer.
@@ -120,6 +125,15 @@ pub trait Store: Debug + Send + Sync {
             Some(range) => self.get_range(&want.name, range.clone()),
             None => self.get(&want.name),
         }
+    }
+
+    /// The bytes that were put, of those that a flight has brought. An inner error: they are not as they
+    /// were put.
+    ///
+    /// # Errors
+    /// A key is missing.
+    fn opened(&self, _: &Want, bytes: Vec<u8>) -> Result<Result<Vec<u8>, Fault>, Trouble> {
+        Ok(Ok(bytes))
     }
 
     /// A way to read several objects at the same time: `connections` at most, which is at least 1.

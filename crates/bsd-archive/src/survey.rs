@@ -15,6 +15,7 @@ use super::format::{
 };
 use super::links::Pieces;
 use super::reader::Reader;
+use super::seal::may_hold;
 use super::store::{Trouble, Want};
 use bsd::storage::format::LogId;
 use bsd::types::Position;
@@ -133,7 +134,7 @@ fn read(
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<(), Trouble> {
     let mut walk = Walk::from(*reader, log, begin)?;
-    let (mut done, total) = (0, walk.size);
+    let total = walk.size;
     course.survey.bytes = total;
     let mut sound = HashSet::new();
     while let Some(item) = walk.next(u64::MAX)? {
@@ -144,8 +145,7 @@ fn read(
             }
             Item::Link { head, link } => (head, link),
         };
-        done += link.len() as u64;
-        progress(done, total);
+        progress(walk.done, total);
         course.take(head.number, Event::Link(head));
         if head.kind != Kind::Base {
             continue;
@@ -224,7 +224,7 @@ impl Lists {
         let bad = parts.filter_map(|(name, part)| {
             let what = match self.parts.get(&name) {
                 None => "it is missing".to_owned(),
-                Some(size) if *size == u64::from(part.size) => return None,
+                Some(size) if may_hold(*size, part.size.into()) => return None,
                 Some(size) => format!("it has {size} bytes instead of {}", part.size),
             };
             Some(Bad { name, what })

@@ -21,7 +21,7 @@ pub(super) fn open_store(config: &Config) -> Result<Option<Arc<dyn Store>>, Fail
     let Some(archive) = &config.archive else {
         return Ok(None);
     };
-    let store = bsd_archive::open(&archive.url)?;
+    let store = bsd_archive::open(&archive.url, bsd_archive::Codec::default())?;
     Ok(Some(Arc::from(store)))
 }
 

@@ -173,7 +173,8 @@ pub(crate) fn run(args: &ArchiveArgs, out: &mut dyn Write) -> Result<u8, Failure
 }
 
 fn open(url: &str) -> Result<Box<dyn Store>, Failure> {
-    bsd_archive::open(url).map_err(|error| Failure::Refused(error.to_string()))
+    let store = bsd_archive::open(url, bsd_archive::Codec::default());
+    store.map_err(|error| Failure::Refused(error.to_string()))
 }
 
 /// Says why nothing happens.

@@ -47,7 +47,7 @@ fn write_archive(dir: &Path, url: &str) {
     use bsd::engine::{Engine, Options};
     use bsd::storage::{RealFs, Trail};
     use bsd::types::{Now, Time};
-    use bsd_archive::{Done, Sizes, Writer, open};
+    use bsd_archive::{Codec, Done, Sizes, Writer, open};
     use std::sync::Arc;
 
     /// 2026-11-22 17:00:00 UTC.
@@ -63,7 +63,7 @@ fn write_archive(dir: &Path, url: &str) {
     let mut engine = Engine::open(&options, now).unwrap();
     let trail = Arc::new(Trail::new(u64::MAX));
     engine.publish_to(trail.clone());
-    let store = Arc::from(open(url).unwrap());
+    let store = Arc::from(open(url, Codec::default()).unwrap());
     let (fs, sizes) = (Arc::new(RealFs), Sizes::default());
     let mut writer = Writer::new(store, trail, fs, dir.to_owned(), "test".into(), sizes);
     while writer.step(WALL_NS, true).unwrap() != Done::Nothing {}
