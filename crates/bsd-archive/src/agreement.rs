@@ -15,8 +15,8 @@ use std::time::Duration;
 use super::chain::{Bad, begin};
 use super::expire::{Keep, plan};
 use super::follow::{Did, FollowError, Follower, Setup};
-use super::format::{HEAD_SIZE, Head, Kind, chain_dir, numbered};
-use super::histories::{LOG, MS_NS, World, each_seed};
+use super::format::{Fault, HEAD_SIZE, Head, Kind, chain_dir, numbered};
+use super::histories::{LOG, MS_NS, World, any_codec, codecs, each_seed};
 use super::links::{Listing, Piece};
 use super::reader::{READINGS, Reader, Wait};
 use super::restore::{Restored, restore};
@@ -53,8 +53,9 @@ fn heads(store: &SimStore) -> Vec<Head> {
     let first = begin(store, LOG).unwrap();
     let pieces = Listing::get(store, LOG, first - 1).unwrap().pieces(first);
     let mut heads = Vec::new();
+    let sound = store.copy();
     for piece in pieces.0 {
-        let bytes = store.object(&piece.name(LOG)).unwrap();
+        let bytes = sound.get(&piece.name(LOG)).unwrap().unwrap();
         match piece.joined {
             None => heads.extend(Head::decode(&bytes).ok().map(|(head, ..)| head)),
             Some(joined) => {
@@ -72,8 +73,9 @@ fn heads(store: &SimStore) -> Vec<Head> {
 fn lives(store: &SimStore) -> usize {
     let first = begin(store, LOG).unwrap();
     let pieces = Listing::get(store, LOG, first - 1).unwrap().pieces(first);
+    let sound = store.copy();
     let is_new = |piece: &&Piece| {
-        let bytes = store.object(&piece.name(LOG)).unwrap();
+        let bytes = sound.get(&piece.name(LOG)).unwrap().unwrap();
         let head = Head::decode_alone(&bytes).ok().map(|(head, ..)| head);
         head.is_some_and(|it| it.log == LOG && it.kind == Kind::Claim { goes_on: false })
     };
@@ -94,7 +96,7 @@ fn is_about(bad: &Bad, number: u64) -> bool {
 
 /// Make an archive: servers that start, crash, are restored and expire things, on a bad store.
 fn any_archive(random: &mut Random, seed: u64) -> World {
-    let mut world = World::new(seed);
+    let (mut world, mut codecs) = (World::new(seed), codecs(seed));
     world.sizes.frames_max = 200 + random.below(4000) as u32;
     world.sizes.base_min = random.below(9000);
     world.hold_max = match random.below(3) {
@@ -103,6 +105,7 @@ fn any_archive(random: &mut Random, seed: u64) -> World {
     };
     let faults = random.below(2) * random.below(20);
     for _ in 0..1 + random.below(3) {
+        world.store = world.store.with_codec(any_codec(&mut codecs));
         world.store.set_faults(faults);
         world.start();
         for _ in 0..random.below(40) {
@@ -645,6 +648,14 @@ impl Store for FailsAfter {
 
     fn get_range(&self, name: &str, range: Range<u64>) -> Result<Option<Vec<u8>>, Trouble> {
         self.call().get_range(name, range)
+    }
+
+    fn answer(&self, want: &Want) -> Answer {
+        self.call().answer(want)
+    }
+
+    fn opened(&self, want: &Want, bytes: Vec<u8>) -> Result<Result<Vec<u8>, Fault>, Trouble> {
+        self.store.opened(want, bytes)
     }
 
     fn flight(&self, connections: usize) -> Box<dyn Flight + '_> {

@@ -4,6 +4,8 @@
 //! these states, that of the position up to which was restored, and none older than the one that
 //! the writer reported to be archived. A history may go on from a restore, as after a lost machine.
 //!
+//! Each server compresses and encrypts what it archives, or not.
+//!
 //! In one history in four clients send extended commands too. A server that starts on what was
 //! restored has the same attributes and settings there, and has fired as often as it says. A tick may
 //! do several things, and a restore ends between two of them.
@@ -26,7 +28,7 @@ use super::restore::{Restored, restore};
 use super::sim::SimStore;
 use super::survey::{Depth, survey};
 use super::writer::{Done, Failure, Sizes, Writer};
-use super::{RestoreError, Until};
+use super::{Codec, Key, RestoreError, Until};
 use bsd::check::extended::{BEATS, any_change, any_end, any_put, assert_beats, beat, is_scheduled};
 use bsd::check::whole::Whole;
 use bsd::clearing::ClearedStates;
@@ -619,10 +621,29 @@ impl World {
     }
 }
 
+/// Two keys of archives.
+pub(super) fn keys() -> [Key; 2] {
+    [Key::new([1; 32]), Key::new([2; 32])]
+}
+
+/// The random numbers for [`any_codec`] in one history: apart, so that they change nothing else in it.
+pub(super) fn codecs(seed: u64) -> Random {
+    Random::new(seed ^ 0x5ea1)
+}
+
+/// Compressed or not, and encrypted for none, one or two keys. What was put before can be read.
+pub(super) fn any_codec(random: &mut Random) -> Codec {
+    let recipients = keys().into_iter().filter(|_| random.percent(40)).collect();
+    let codec = Codec::default().compressing(random.percent(40).then_some(1));
+    codec
+        .encrypting_for(recipients)
+        .opening_with(keys().to_vec())
+}
+
 /// One history.
 fn history(seed: u64) -> (u64, u64) {
     let mut random = Random::new(seed);
-    let mut world = World::new(seed);
+    let (mut world, mut codecs) = (World::new(seed), codecs(seed));
     world.is_extended = seed % 4 == 3;
     world.sync = match random.below(3) {
         0 => SyncPolicy::Interval(50),
@@ -638,6 +659,7 @@ fn history(seed: u64) -> (u64, u64) {
     world.store.set_faults(faults);
     let (mut restores, mut refused) = (0, 0);
     for _ in 0..1 + random.below(3) {
+        world.store = world.store.with_codec(any_codec(&mut codecs));
         world.start();
         for nth in 0..random.below(30) {
             if world.is_extended && nth == 9 && seed % 100 == 7 {

@@ -12,6 +12,7 @@
 //! | `keys` | which keys open what is encrypted? |
 //! | `seal` | which bytes has an object that is compressed or encrypted? |
 //! | `sealed` | how do writers and readers not know of that? |
+//! | `unopened` | what can be said of an archive without its keys? |
 //! | `sim` | what may a network and a store do to a writer? |
 //! | `format` | which names and bytes do objects have? |
 //! | `writer` | what is put next, and what if that fails? |
@@ -78,6 +79,7 @@ pub mod standby;
 mod store;
 pub mod survey;
 pub mod thread;
+pub mod unopened;
 mod writer;
 
 #[cfg(test)]
@@ -90,6 +92,8 @@ mod expire_tests;
 mod histories;
 #[cfg(test)]
 mod levels_tests;
+#[cfg(test)]
+mod sealed_tests;
 #[cfg(test)]
 mod standby_histories;
 #[cfg(test)]

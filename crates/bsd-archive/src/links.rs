@@ -256,7 +256,7 @@ impl Pieces {
     }
 
     /// The ranges of links that are missing after the number `after`.
-    fn holes(&self, after: u64) -> Vec<(u64, u64)> {
+    pub(super) fn holes(&self, after: u64) -> Vec<(u64, u64)> {
         let befores = std::iter::once(after).chain(self.0.iter().map(|piece| piece.last));
         let ranges = befores.zip(&self.0);
         let holes = ranges.filter(|(before, piece)| before + 1 < piece.first);

@@ -21,14 +21,20 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use super::format::Fault;
 use super::reader::{Reader, Wait};
+use super::sealed::{Codec, Sealed};
 use super::store::{Answer, Flight, Listed, Put, Store, Trouble, Want};
 use bsd::random::Random;
 use bsd::types::{SECOND_NS, Time};
 
-/// The simulated store. Clones share the objects and the faults.
+/// The simulated store, behind a codec. Clones share the objects and the faults.
 #[derive(Debug, Clone)]
-pub struct SimStore(Arc<Mutex<State>>);
+pub struct SimStore(Sealed<Bare>);
+
+/// The store itself, with the objects as they are.
+#[derive(Debug, Clone)]
+struct Bare(Arc<Mutex<State>>);
 
 #[derive(Debug)]
 struct State {
@@ -116,7 +122,7 @@ impl SimStore {
     /// An empty store without faults.
     #[must_use]
     pub fn new(seed: u64) -> SimStore {
-        SimStore(Arc::new(Mutex::new(State {
+        let state = State {
             random: Random::new(seed),
             objects: BTreeMap::new(),
             late: Vec::new(),
@@ -130,18 +136,19 @@ impl SimStore {
             call_ns: 0,
             away_until: Time(0),
             lies_until: Time(0),
-        })))
+        };
+        let bare = Bare(Arc::new(Mutex::new(state)));
+        SimStore(Sealed::new(bare, Codec::default()))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.inner().state()
     }
 
-    /// The same at the end of a call.
-    fn call(&self) -> MutexGuard<'_, State> {
-        let mut state = self.state();
-        state.now.0 += state.draw_call_ns();
-        state
+    /// The same store, whose objects are put and read as `codec` says.
+    #[must_use]
+    pub fn with_codec(&self, codec: Codec) -> SimStore {
+        SimStore(Sealed::new(self.0.inner().clone(), codec))
     }
 
     /// Reads from it, and waits in its time.
@@ -204,7 +211,7 @@ impl SimStore {
         self.state().objects.keys().cloned().collect()
     }
 
-    /// An object as it is.
+    /// An object as it is, which may be sealed.
     #[must_use]
     pub fn object(&self, name: &str) -> Option<Vec<u8>> {
         self.state().objects.get(name).cloned()
@@ -228,7 +235,7 @@ impl SimStore {
     /// The same, with another seed for its faults.
     #[must_use]
     pub fn copy_with(&self, seed: u64) -> SimStore {
-        let copy = SimStore::new(seed);
+        let copy = SimStore::new(seed).with_codec(self.0.codec().clone());
         copy.state().objects = self.state().objects.clone();
         copy
     }
@@ -262,10 +269,23 @@ impl Wait for SimStore {
     }
 }
 
+impl Bare {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The same at the end of a call.
+    fn call(&self) -> MutexGuard<'_, State> {
+        let mut state = self.state();
+        state.now.0 += state.draw_call_ns();
+        state
+    }
+}
+
 /// Reads that end in an order that the seed says, each when its time has come.
 #[derive(Debug)]
 struct SimFlight {
-    store: SimStore,
+    store: Bare,
     under_way: Vec<(Time, u64, Want)>,
 }
 
@@ -293,7 +313,7 @@ impl Flight for SimFlight {
     }
 }
 
-impl Store for SimStore {
+impl Store for Bare {
     fn place(&self) -> &str {
         "sim://store"
     }
@@ -387,5 +407,47 @@ impl Store for SimStore {
             true => Err(Trouble::passing("simulated: removed in part")),
             false => Ok(()),
         }
+    }
+}
+
+impl Store for SimStore {
+    fn place(&self) -> &str {
+        self.0.place()
+    }
+
+    fn tops(&self) -> Result<Vec<String>, Trouble> {
+        self.0.tops()
+    }
+
+    fn put_if_absent(&self, name: &str, bytes: &[u8]) -> Result<Put, Trouble> {
+        self.0.put_if_absent(name, bytes)
+    }
+
+    fn get(&self, name: &str) -> Answer {
+        self.0.get(name)
+    }
+
+    fn get_range(&self, name: &str, range: Range<u64>) -> Answer {
+        self.0.get_range(name, range)
+    }
+
+    fn answer(&self, want: &Want) -> Answer {
+        self.0.answer(want)
+    }
+
+    fn opened(&self, want: &Want, bytes: Vec<u8>) -> Result<Result<Vec<u8>, Fault>, Trouble> {
+        self.0.opened(want, bytes)
+    }
+
+    fn flight(&self, connections: usize) -> Box<dyn Flight + '_> {
+        self.0.flight(connections)
+    }
+
+    fn list(&self, prefix: &str, after: &str) -> Result<Vec<Listed>, Trouble> {
+        self.0.list(prefix, after)
+    }
+
+    fn remove(&self, names: &[String]) -> Result<(), Trouble> {
+        self.0.remove(names)
     }
 }

@@ -11,7 +11,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::follow::{Did, FollowError, Follower, Promoted, Setup, has_taken_over};
-use super::histories::{BEAT_SECONDS, Sink, State, World, each_seed, is_same, jobs_of, state_of};
+use super::histories::{
+    BEAT_SECONDS, Sink, State, World, any_codec, codecs, each_seed, is_same, jobs_of, state_of,
+};
 use super::moment::Until;
 use super::refill::restore_if_empty;
 use super::restore::restore;
@@ -183,6 +185,7 @@ fn promote(world: &mut World, side: &mut Side) -> Option<Promoted> {
 fn history(seed: u64) -> (u64, u64) {
     let mut random = Random::new(seed);
     let mut world = World::new(seed);
+    world.store = world.store.with_codec(any_codec(&mut codecs(seed)));
     world.is_extended = seed % 4 == 3;
     world.sizes.frames_max = 200 + random.below(4000) as u32;
     world.hold_max = match random.below(4) {
