@@ -8,20 +8,29 @@ use bsd::storage::{RealFs, Trail};
 use bsd_archive::RestoreError;
 use bsd_archive::follow::{Setup, has_taken_over};
 use bsd_archive::standby::{self, Seat};
-use bsd_archive::{Archive, Levels, Reader, Refilled, Reporter, Sizes, Store, Waiter, Writer};
+use bsd_archive::{
+    Archive, Codec, Levels, Reader, Refilled, Reporter, Sizes, Store, Waiter, Writer,
+};
 use bsd_server::config::ArchiveConfig;
 use signal_hook::consts::{SIGTERM, SIGUSR2};
 
 use super::{
-    Clock, Config, Engine, ErrorClass, Failure, Options, ServiceManager, error, info, progress,
-    warn,
+    Clock, Config, Engine, ErrorClass, Failure, Options, ServiceManager, error, info, of_flag,
+    progress, warn,
 };
 
 pub(super) fn open_store(config: &Config) -> Result<Option<Arc<dyn Store>>, Failure> {
     let Some(archive) = &config.archive else {
         return Ok(None);
     };
-    let store = bsd_archive::open(&archive.url, bsd_archive::Codec::default())?;
+    let codec = Codec::default()
+        .compressing(archive.compression)
+        .with_keys_of(&archive.keys, &archive.old_keys)
+        .map_err(of_flag)?;
+    if !codec.is_plain() {
+        info!("archive: what is put from now on is {codec}");
+    }
+    let store = bsd_archive::open(&archive.url, codec)?;
     Ok(Some(Arc::from(store)))
 }
 

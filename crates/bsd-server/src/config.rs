@@ -22,6 +22,7 @@ use bsd::storage::format::LogId;
 use bsd::storage::{SEGMENT_SIZE_DEFAULT, SEGMENT_SIZE_MAX, SEGMENT_SIZE_MIN};
 use bsd::{ErrorClass, UsageError};
 use bsd_archive::format::parse_log_name;
+use bsd_archive::{KeySource, LEVEL_DEFAULT, LEVELS};
 use bsd_cluster::JOB_SIZE_MAX;
 use bsd_http::{HttpArgs, Setup};
 use bsd_net::{Address, Layers, Network, Port, Probing, Scope};
@@ -259,6 +260,30 @@ struct ArchiveArgs {
     /// Join links of the archive that are older than TIME into larger objects: 10m, 24h; off: none
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = parse_fine, requires = "archive_url")]
     archive_fine: Fine,
+
+    /// Compress what is archived with zstd: LEVEL 1 to 19, or off [default: off; without LEVEL: 3]
+    #[arg(
+        long,
+        value_name = "LEVEL",
+        num_args = 0..=1,
+        default_missing_value = LEVEL_DEFAULT_TEXT,
+        value_parser = parse_compression,
+        requires = "archive_url"
+    )]
+    archive_compress: Option<Compression>,
+
+    /// Encrypt what is archived for the key in FILE, 32 bytes in base64 or hexadecimal digits; if
+    /// there are several, each of them opens it
+    #[arg(long, value_name = "FILE", requires = "archive_url")]
+    archive_key: Vec<PathBuf>,
+
+    /// The same with the key that this command writes to its standard output
+    #[arg(long, value_name = "CMD", requires = "archive_url")]
+    archive_key_command: Vec<String>,
+
+    /// Read what was archived with the key in FILE, and encrypt nothing for it any more
+    #[arg(long, value_name = "FILE", requires = "archive_url")]
+    archive_old_key: Vec<PathBuf>,
 }
 
 /// Links of the archive stay objects of their own for this long; `None`: for ever.
@@ -278,6 +303,23 @@ fn parse_fine(text: &str) -> Result<Fine, UsageError> {
     match time.or_else(|| parse_time(text).ok()) {
         Some(time) => Ok(Fine(Some(time))),
         None => Err("a time is expected, such as 10m or 24h, or off".into()),
+    }
+}
+
+/// [`LEVEL_DEFAULT`] as it is typed.
+const LEVEL_DEFAULT_TEXT: &str = "3";
+const _: () = assert!(LEVEL_DEFAULT == 3);
+
+/// The level of compression; `None`: off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Compression(Option<i32>);
+
+fn parse_compression(text: &str) -> Result<Compression, UsageError> {
+    let level = text.parse().ok().filter(|level| LEVELS.contains(level));
+    match (text, level) {
+        ("off", _) => Ok(Compression(None)),
+        (_, Some(level)) => Ok(Compression(Some(level))),
+        (_, None) => Err("a level from 1 to 19, or off".into()),
     }
 }
 
@@ -320,6 +362,12 @@ pub struct ArchiveConfig {
     pub lag_max: Option<Duration>,
     /// Links that are older are joined into larger objects; `None`: none are.
     pub fine: Option<Duration>,
+    /// Level with which objects are compressed; `None`: they are not.
+    pub compression: Option<i32>,
+    /// Keys for each of which objects are encrypted; none: they are not.
+    pub keys: Vec<KeySource>,
+    /// Keys with which objects of earlier times were.
+    pub old_keys: Vec<KeySource>,
 }
 
 /// Settings of the server.
@@ -516,6 +564,11 @@ pub fn command() -> clap::Command {
 
 fn archive(args: &ArchiveArgs) -> Option<ArchiveConfig> {
     let url = args.follow.as_ref().or(args.archive.as_ref())?;
+    let files =
+        |paths: &[PathBuf]| -> Vec<_> { paths.iter().cloned().map(KeySource::File).collect() };
+    let commands = args.archive_key_command.iter().cloned();
+    let mut keys = files(&args.archive_key);
+    keys.extend(commands.map(KeySource::Command));
     Some(ArchiveConfig {
         url: url.clone(),
         is_followed: args.follow.is_some(),
@@ -526,6 +579,9 @@ fn archive(args: &ArchiveArgs) -> Option<ArchiveConfig> {
         is_shared: args.archive_new_log,
         lag_max: args.archive_lag_max,
         fine: args.archive_fine.0,
+        compression: args.archive_compress.and_then(|it| it.0),
+        keys,
+        old_keys: files(&args.archive_old_key),
     })
 }
 

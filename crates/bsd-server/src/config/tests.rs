@@ -65,6 +65,38 @@ fn beanstalkds_log_is_imported_only_when_asked_for() {
 }
 
 #[test]
+fn an_archive_is_compressed_and_encrypted_only_when_asked_for() {
+    let archive = |line: &str| {
+        config(&format!("--archive file:///a {line}"))
+            .archive
+            .unwrap()
+    };
+    let plain = archive("");
+    assert_eq!(plain.compression, None);
+    assert!(plain.keys.is_empty() && plain.old_keys.is_empty());
+    assert_eq!(archive("--archive-compress").compression, Some(3));
+    assert_eq!(archive("--archive-compress 19").compression, Some(19));
+    assert_eq!(archive("--archive-compress off").compression, None);
+    for wrong in ["0", "20", "-1", "on"] {
+        let line = format!("--archive file:///a --archive-compress={wrong}");
+        assert!(parse(&line).is_err(), "{wrong}");
+    }
+    let keys =
+        archive("--archive-key a --archive-key b --archive-key-command c --archive-old-key d");
+    let file = |name: &str| KeySource::File(name.into());
+    let command = KeySource::Command("c".to_owned());
+    assert_eq!(keys.keys, [file("a"), file("b"), command]);
+    assert_eq!(keys.old_keys, [file("d")]);
+    for alone in [
+        "--archive-compress",
+        "--archive-key a",
+        "--archive-old-key a",
+    ] {
+        assert!(parse(alone).is_err(), "{alone}");
+    }
+}
+
+#[test]
 fn an_archive_is_written_only_when_asked_for() {
     assert_eq!(config("").archive, None);
     let archive = config("--archive s3://b/p").archive.unwrap();
