@@ -6,6 +6,7 @@ mod expire;
 mod forget;
 mod moment;
 mod rehearse;
+mod unopened;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -21,7 +22,8 @@ use bsd_archive::format::{log_name, parse_log_name};
 use bsd_archive::restore::{Restored, choose_log, restore};
 use bsd_archive::survey::{Depth, Lost, Span, Survey, survey};
 use bsd_archive::{
-    CONNECTIONS, CONNECTIONS_MAX, Reader, RestoreError, Store, Trouble, Until, Waiter,
+    CONNECTIONS, CONNECTIONS_MAX, Codec, KeySource, Reader, RestoreError, Store, Trouble, Until,
+    Waiter,
 };
 use clap::{Args, Subcommand};
 use serde::Serialize;
@@ -38,6 +40,7 @@ URL is what bsd-server's --archive names: s3://BUCKET/PREFIX, gs://BUCKET/PREFIX
 or file:///DIR. Credentials come from the environment, as for the vendor's own tools. `compact`,
 `expire` and `forget` remove objects; the others only read. `dump`, `history` and `info` read an
 archive, too.
+What is encrypted needs --archive-key FILE; `verify` checks sizes and checksums without it.
 
 Examples:
   bsd-wal archive ls file:///var/backups/bsd
@@ -78,12 +81,49 @@ enum ArchiveCommand {
     Forget(forget::ForgetArgs),
 }
 
+/// The keys of an archive that is encrypted.
+#[derive(Args, Default)]
+pub(crate) struct Keys {
+    /// Read what is encrypted with the key in FILE, 32 bytes in base64 or hexadecimal digits; there may
+    /// be several
+    #[arg(long, value_name = "FILE")]
+    archive_key: Vec<PathBuf>,
+    /// The same with the key that this command writes to its standard output
+    #[arg(long, value_name = "CMD")]
+    archive_key_command: Vec<String>,
+}
+
+impl Keys {
+    fn codec(&self) -> Result<Codec, Failure> {
+        let files = self.archive_key.iter().cloned().map(KeySource::File);
+        let commands = self.archive_key_command.iter().cloned();
+        let sources: Vec<_> = files.chain(commands.map(KeySource::Command)).collect();
+        let codec = Codec::default().with_keys_of(&[], &sources);
+        codec.map_err(|error| Failure::Refused(error.to_string()))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.archive_key.is_empty() && self.archive_key_command.is_empty()
+    }
+
+    /// These, to be typed again.
+    fn on_a_command_line(&self) -> String {
+        let files = self.archive_key.iter();
+        let files = files.map(|path| format!(" --archive-key {}", path.display()));
+        let commands = self.archive_key_command.iter();
+        let commands = commands.map(|command| format!(" --archive-key-command {command:?}"));
+        files.chain(commands).collect()
+    }
+}
+
 #[derive(Args)]
 struct LookArgs {
     /// The archive
     url: String,
     #[command(flatten)]
     ahead: Ahead,
+    #[command(flatten)]
+    keys: Keys,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -118,6 +158,8 @@ struct RestoreArgs {
     log: Option<LogId>,
     #[command(flatten)]
     ahead: Ahead,
+    #[command(flatten)]
+    keys: Keys,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -172,9 +214,8 @@ pub(crate) fn run(args: &ArchiveArgs, out: &mut dyn Write) -> Result<u8, Failure
     }
 }
 
-fn open(url: &str) -> Result<Box<dyn Store>, Failure> {
-    let store = bsd_archive::open(url, bsd_archive::Codec::default());
-    store.map_err(|error| Failure::Refused(error.to_string()))
+fn open(url: &str, keys: &Keys) -> Result<Box<dyn Store>, Failure> {
+    bsd_archive::open(url, keys.codec()?).map_err(|error| Failure::Refused(error.to_string()))
 }
 
 /// Says why nothing happens.
@@ -187,15 +228,23 @@ fn waiter() -> Waiter<impl Fn(&str) + Send + Sync> {
 }
 
 fn look(args: &LookArgs, depth: Depth, out: &mut dyn Write) -> Result<u8, Failure> {
-    let store = open(&args.url)?;
+    let store = open(&args.url, &args.keys)?;
     let wait = waiter();
     let reader = Reader::new(&*store, &wait).with_connections(args.ahead.connections);
     let mut found = Vec::new();
     for log in reader.logs()? {
         let mut meter = Meter::start("reading");
-        found.push(survey(&reader, log, depth, &mut |done, total| {
+        let surveyed = survey(&reader, log, depth, &mut |done, total| {
             meter.show(done, total);
-        })?);
+        });
+        match surveyed {
+            // Without a key there is still something to be said.
+            Err(trouble) if trouble.lacks_key && depth == Depth::Everything => {
+                drop(meter);
+                return unopened::run(args, &reader, &trouble, out);
+            }
+            surveyed => found.push(surveyed?),
+        }
     }
     if found.is_empty() {
         let url = &args.url;
@@ -329,7 +378,7 @@ impl Report for Contents {
 }
 
 fn make(args: &RestoreArgs, out: &mut dyn Write) -> Result<u8, Failure> {
-    let store = open(&args.url)?;
+    let store = open(&args.url, &args.keys)?;
     let wait = waiter();
     let reader = Reader::new(&*store, &wait).with_connections(args.ahead.connections);
     let log = choose_log(&reader, args.log)?;

@@ -11,7 +11,7 @@ use bsd_archive::{Reader, RestoreError};
 use clap::Args;
 use serde::Serialize;
 
-use super::{open, parse_log, waiter};
+use super::{Keys, open, parse_log, waiter};
 use crate::human::{Meter, Size, count, note, parse_age, timestamp};
 use crate::report::Report;
 use crate::{EXIT_DAMAGED, EXIT_OK, Failure};
@@ -32,13 +32,15 @@ pub(crate) struct ExpireArgs {
     /// The log, if there are archives of several
     #[arg(long, value_name = "ID", value_parser = parse_log)]
     log: Option<LogId>,
+    #[command(flatten)]
+    keys: Keys,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(args: &ExpireArgs, out: &mut dyn Write) -> Result<u8, Failure> {
-    let store = open(&args.url)?;
+    let store = open(&args.url, &args.keys)?;
     let wait = waiter();
     let reader = Reader::new(&*store, &wait);
     let log = choose_log(&reader, args.log).map_err(|error| match error {

@@ -8,7 +8,7 @@ use bsd_archive::forget::{forget, objects};
 use bsd_archive::format::log_name;
 use clap::Args;
 
-use super::{open, parse_log};
+use super::{Keys, open, parse_log};
 use crate::human::{Meter, Size, count};
 use crate::{EXIT_OK, Failure};
 
@@ -25,7 +25,8 @@ pub(super) struct ForgetArgs {
 }
 
 pub(super) fn run(args: &ForgetArgs, out: &mut dyn Write) -> Result<u8, Failure> {
-    let store = open(&args.url)?;
+    // It removes objects by their names, and opens none.
+    let store = open(&args.url, &Keys::default())?;
     let log = log_name(args.log);
     if !logs(&*store)?.contains(&args.log) {
         let url = &args.url;

@@ -14,7 +14,7 @@ use bsd_archive::{Reader, Until};
 use clap::Args;
 use tempfile::TempDir;
 
-use super::{open, parse_log, parse_until, waiter};
+use super::{Keys, open, parse_log, parse_until, waiter};
 use crate::Failure;
 use crate::human::{Meter, note, timestamp};
 
@@ -27,6 +27,8 @@ pub(crate) struct Moment {
     /// Of archives of several logs, this one
     #[arg(long, value_name = "ID", value_parser = parse_log)]
     log: Option<LogId>,
+    #[command(flatten)]
+    keys: Keys,
 }
 
 /// A moment as it was typed.
@@ -52,7 +54,7 @@ impl Moment {
         if let Some(log) = self.log {
             line = format!("{line} --log {}", log_name(log));
         }
-        line
+        line + &self.keys.on_a_command_line()
     }
 
     /// # Errors
@@ -61,6 +63,7 @@ impl Moment {
         let flag = match (&self.until, self.log) {
             (Some(_), _) => "--until",
             (_, Some(_)) => "--log",
+            (None, None) if !self.keys.is_empty() => "--archive-key",
             (None, None) => return Ok(()),
         };
         Err(Failure::Refused(format!(
@@ -72,7 +75,7 @@ impl Moment {
 
     /// Restore it into a directory that is removed with the first of the returned values.
     pub(crate) fn restore(&self, url: &str) -> Result<(TempDir, PathBuf), Failure> {
-        let store = open(url)?;
+        let store = open(url, &self.keys)?;
         let wait = waiter();
         let reader = Reader::new(&*store, &wait);
         let log = choose_log(&reader, self.log)?;

@@ -19,7 +19,7 @@ use clap::Args;
 use serde::Serialize;
 use tempfile::TempDir;
 
-use super::{Ahead, open, parse_log, waiter};
+use super::{Ahead, Keys, open, parse_log, waiter};
 use crate::human::{Meter, Size, count, timestamp};
 use crate::report::{Report, Totals};
 use crate::{EXIT_DAMAGED, EXIT_OK, Failure, inspect};
@@ -43,6 +43,8 @@ pub(crate) struct RehearseArgs {
     log: Option<LogId>,
     #[command(flatten)]
     ahead: Ahead,
+    #[command(flatten)]
+    keys: Keys,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -51,7 +53,7 @@ pub(crate) struct RehearseArgs {
 pub(crate) fn run(args: &RehearseArgs, out: &mut dyn Write) -> Result<u8, Failure> {
     let clock = Clock::start();
     let began = clock.now();
-    let store = open(&args.url)?;
+    let store = open(&args.url, &args.keys)?;
     let wait = waiter();
     let reader = Reader::new(&*store, &wait).with_connections(args.ahead.connections);
     let log = choose_log(&reader, args.log)?;
