@@ -37,6 +37,7 @@ mod archive_levels;
 mod archive_refill;
 mod archive_rehearsal;
 mod archive_s3;
+mod archive_sealed;
 mod archive_seen;
 mod archive_trouble;
 mod auth;
