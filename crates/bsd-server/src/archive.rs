@@ -192,7 +192,14 @@ pub(super) fn start_archive(
     let writer = Writer::new(store, trail, fs, dir, node(), sizes);
     let writer = writer.beside_others(archive.is_shared);
     let reporter = reporter.unwrap_or_default();
-    let levels = archive.fine.map(|fine| Levels {
+    let may_join = archive.old_keys.is_empty() || !archive.keys.is_empty();
+    if archive.fine.is_some() && !may_join {
+        warn!(
+            "archive: links are not joined, so that nothing that is encrypted is put in plain; \
+             --archive-key FILE encrypts what is put"
+        );
+    }
+    let levels = archive.fine.filter(|_| may_join).map(|fine| Levels {
         fine_ns: u64::try_from(fine.as_nanos()).unwrap_or(u64::MAX),
         ..Levels::default()
     });

@@ -290,19 +290,11 @@ struct ArchiveArgs {
 #[derive(Debug, Clone, Copy)]
 struct Fine(Option<Duration>);
 
-/// Seconds, minutes or hours; `off`.
 fn parse_fine(text: &str) -> Result<Fine, UsageError> {
-    if text == "off" {
-        return Ok(Fine(None));
-    }
-    let hours = text
-        .strip_suffix('h')
-        .and_then(|hours| hours.parse::<u32>().ok());
-    let hours = hours.filter(|hours| *hours > 0);
-    let time = hours.map(|hours| Duration::from_secs(u64::from(hours) * 3600));
-    match time.or_else(|| parse_time(text).ok()) {
-        Some(time) => Ok(Fine(Some(time))),
-        None => Err("a time is expected, such as 10m or 24h, or off".into()),
+    match (text, parse_time(text)) {
+        ("off", _) => Ok(Fine(None)),
+        (_, Ok(time)) => Ok(Fine(Some(time))),
+        (_, Err(_)) => Err("a time is expected, such as 10m or 24h, or off".into()),
     }
 }
 
@@ -323,11 +315,12 @@ fn parse_compression(text: &str) -> Result<Compression, UsageError> {
     }
 }
 
-/// Seconds with the suffix `s`, or minutes with `m`.
+/// Seconds with the suffix `s`, minutes with `m`, or hours with `h`.
 fn parse_time(text: &str) -> Result<Duration, UsageError> {
     let unit = match text.chars().last() {
         Some('s') => 1,
         Some('m') => 60,
+        Some('h') => 60 * 60,
         _ => 0,
     };
     let number = text.get(..text.len().saturating_sub(1)).unwrap_or_default();

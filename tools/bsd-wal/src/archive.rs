@@ -94,11 +94,22 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
-    fn codec(&self) -> Result<Codec, Failure> {
+    fn sources(&self) -> Vec<KeySource> {
         let files = self.archive_key.iter().cloned().map(KeySource::File);
         let commands = self.archive_key_command.iter().cloned();
-        let sources: Vec<_> = files.chain(commands.map(KeySource::Command)).collect();
-        let codec = Codec::default().with_keys_of(&[], &sources);
+        files.chain(commands.map(KeySource::Command)).collect()
+    }
+
+    /// To read.
+    fn codec(&self) -> Result<Codec, Failure> {
+        let codec = Codec::default().with_keys_of(&[], &self.sources());
+        codec.map_err(|error| Failure::Refused(error.to_string()))
+    }
+
+    /// To read, and to put objects that each of them opens.
+    fn codec_to_put(&self, level: Option<i32>) -> Result<Codec, Failure> {
+        let codec = Codec::default().compressing(level);
+        let codec = codec.with_keys_of(&self.sources(), &[]);
         codec.map_err(|error| Failure::Refused(error.to_string()))
     }
 
@@ -215,7 +226,11 @@ pub(crate) fn run(args: &ArchiveArgs, out: &mut dyn Write) -> Result<u8, Failure
 }
 
 fn open(url: &str, keys: &Keys) -> Result<Box<dyn Store>, Failure> {
-    bsd_archive::open(url, keys.codec()?).map_err(|error| Failure::Refused(error.to_string()))
+    open_with(url, keys.codec()?)
+}
+
+fn open_with(url: &str, codec: Codec) -> Result<Box<dyn Store>, Failure> {
+    bsd_archive::open(url, codec).map_err(|error| Failure::Refused(error.to_string()))
 }
 
 /// Says why nothing happens.

@@ -11,7 +11,7 @@ use bsd_archive::{Levels, Reader};
 use clap::Args;
 use serde::Serialize;
 
-use super::{Ahead, open, parse_log, waiter};
+use super::{Ahead, Keys, open_with, parse_log, waiter};
 use crate::human::{Meter, Size, count, parse_age};
 use crate::report::Report;
 use crate::{EXIT_DAMAGED, EXIT_OK, Failure};
@@ -31,13 +31,19 @@ pub(crate) struct CompactArgs {
     log: Option<LogId>,
     #[command(flatten)]
     ahead: Ahead,
+    // What it opens it also encrypts for: nothing that was encrypted is put as it is.
+    #[command(flatten)]
+    keys: Keys,
+    /// Compress the joined objects with zstd, LEVEL 1 to 19 [default: they are not]
+    #[arg(long, value_name = "LEVEL", value_parser = clap::value_parser!(i32).range(1..=19))]
+    archive_compress: Option<i32>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(args: &CompactArgs, out: &mut dyn Write) -> Result<u8, Failure> {
-    let store = open(&args.url)?;
+    let store = open_with(&args.url, args.keys.codec_to_put(args.archive_compress)?)?;
     let wait = waiter();
     let reader = Reader::new(&*store, &wait).with_connections(args.ahead.connections);
     let log = choose_log(&reader, args.log)?;
