@@ -17,56 +17,11 @@ use super::reader::Reader;
 use super::store::{Store, Trouble, Want};
 use bsd::storage::format::LogId;
 
-/// Largest size of a link, bytes.
-pub(super) const LINK_SIZE_MAX: u64 = HEAD_SIZE as u64 + super::format::BODY_SIZE_MAX;
+pub use super::format::Bad;
 
 /// At most 1,000 links are looked at for the last one with bytes, which a writer that starts
 /// compares with its log: writers that began and ended without any leave one each.
 pub(super) const LOOK_BACK_MAX: u64 = 1000;
-
-/// An object that is not as it was put.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Bad {
-    /// Its name, below the archive's address.
-    pub name: String,
-    /// Its fault.
-    pub what: Fault,
-}
-
-impl Bad {
-    /// A range of `count` links from this one on.
-    pub(super) fn missing(dir: &str, number: u64, count: u64) -> Bad {
-        let what = match count {
-            1 => "it is missing".to_owned(),
-            _ => format!("it is missing, and so are the {} after it", count - 1),
-        };
-        Bad {
-            name: numbered(dir, number),
-            what,
-        }
-    }
-
-    /// Links of a joined object.
-    pub(super) fn joined(name: String, (first, last): (u64, u64), what: &Fault) -> Bad {
-        let what = match first == last {
-            true => format!("link {first}: {what}"),
-            false => format!("links {first} to {last}: {what}"),
-        };
-        Bad { name, what }
-    }
-
-    /// An object among the links that is no link.
-    pub(super) fn stranger(name: String) -> Bad {
-        let what = "it is not named as a link is".to_owned();
-        Bad { name, what }
-    }
-}
-
-impl std::fmt::Display for Bad {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {}", self.name, self.what)
-    }
-}
 
 /// The logs that have an archive here: those with a mark, and those with any other object. One of the
 /// two may be lost, or be missing from a list.

@@ -14,13 +14,14 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::ahead::BYTES_AHEAD;
-use super::chain::{Bad, LINK_SIZE_MAX, Tip};
+use super::chain::Tip;
 use super::claims::{Claim, put_claim};
 use super::format::{
-    Fault, Head, Kind, bases_dir, chain_dir, log_name, number_in, numbered, parse_log_name,
+    Bad, Fault, Head, Kind, LINK_SIZE_MAX, bases_dir, chain_dir, log_name, number_in, numbered,
+    parse_log_name,
 };
 use super::frame_reader::FrameReader;
-use super::links::{is_joined, links_from};
+use super::links::{Listing, is_joined, links_from};
 use super::reader::{CONNECTIONS, READINGS};
 use super::store::{Store, Trouble, Want};
 use bsd::clock::utc;
@@ -337,12 +338,12 @@ impl ChainReader {
     pub(super) fn later(&mut self, store: &dyn Store) -> Result<Later, Trouble> {
         let name = self.next_name();
         let later = store.list(&chain_dir(self.tip.log), &name)?;
-        if later.is_empty() || store.get(&name)?.is_some() {
-            return Ok(Later::Nothing);
-        }
         if is_joined(store, self.tip.log, self.tip.next)? {
             self.catch_up.has_looked = false;
             return Ok(Later::Joined);
+        }
+        if later.is_empty() || store.get(&name)?.is_some() {
+            return Ok(Later::Nothing);
         }
         let what = "it is missing, and later ones are there".to_owned();
         self.doubt(&Bad { name, what })?;
@@ -438,15 +439,19 @@ impl ChainReader {
                 _ => break,
             }
         }
-        let dir = chain_dir(self.tip.log);
-        let later = store.list(&dir, &numbered(&dir, self.tip.next - 1))?;
-        let last = later.iter().rev().find_map(|it| number_in(&dir, &it.name));
+        let (log, next) = (self.tip.log, self.tip.next);
+        let last = Listing::get(store, log, next - 1)?.pieces(next).last();
         let Some(last) = last.filter(|last| *last >= tip.next) else {
             self.tip = tip;
             return Ok(is_whole);
         };
-        let name = numbered(&dir, last);
-        let bytes = store.get(&name)?.unwrap_or_default();
+        let name = numbered(&chain_dir(log), last);
+        let mut bytes = store.get(&name)?;
+        if bytes.is_none() {
+            let joined = links_from(store, log, last)?;
+            bytes = joined.and_then(|links| links.into_iter().next());
+        }
+        let bytes = bytes.unwrap_or_default();
         match Head::decode(&bytes) {
             Ok((head, crc, _)) => self.tip.pass(&head, crc),
             Err(what) => {

@@ -21,6 +21,9 @@ pub const FRAMES_SIZE_MAX: u32 = 8 << 20;
 /// Largest part of a file of a base, bytes.
 pub const PART_SIZE_MAX: u32 = 8 << 20;
 
+/// Largest size of a link, bytes.
+pub(super) const LINK_SIZE_MAX: u64 = HEAD_SIZE as u64 + BODY_SIZE_MAX;
+
 const MAGIC: [u8; 8] = *b"BSDARC\r\n";
 const BROKEN: [u8; 8] = *b"BSDBAD\r\n";
 /// Bytes of a fault that are shown, at most.
@@ -118,6 +121,50 @@ pub struct Head {
 
 /// A fault of an object, for a person.
 pub type Fault = String;
+
+/// An object that is not as it was put.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bad {
+    /// Its name, below the archive's address.
+    pub name: String,
+    /// Its fault.
+    pub what: Fault,
+}
+
+impl Bad {
+    /// A range of `count` links from this one on.
+    pub(super) fn missing(dir: &str, number: u64, count: u64) -> Bad {
+        let what = match count {
+            1 => "it is missing".to_owned(),
+            _ => format!("it is missing, and so are the {} after it", count - 1),
+        };
+        Bad {
+            name: numbered(dir, number),
+            what,
+        }
+    }
+
+    /// Links of a joined object.
+    pub(super) fn joined(name: String, (first, last): (u64, u64), what: &Fault) -> Bad {
+        let what = match first == last {
+            true => format!("link {first}: {what}"),
+            false => format!("links {first} to {last}: {what}"),
+        };
+        Bad { name, what }
+    }
+
+    /// An object among the links that is no link.
+    pub(super) fn stranger(name: String) -> Bad {
+        let what = "it is not named as a link is".to_owned();
+        Bad { name, what }
+    }
+}
+
+impl std::fmt::Display for Bad {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.name, self.what)
+    }
+}
 
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
     let mut field = [0; 4];

@@ -15,7 +15,6 @@ use tracing::{info, warn};
 use super::levels::{Levels, Pass, pass};
 use super::reader::{Reader, Wait};
 use super::store::{Store, Trouble};
-use super::thread::Reporter;
 use bsd::clock::Clock;
 use bsd::storage::format::LogId;
 use bsd::types::Time;
@@ -93,7 +92,8 @@ pub(super) struct Joiner {
 }
 
 impl Joiner {
-    /// Join what the writer that reports to `reporter` puts into `store`.
+    /// Join what a writer puts into `store`. `log` says whose archive is being written, if one is;
+    /// `report` is told what was joined after each pass.
     ///
     /// # Errors
     /// The thread cannot be had.
@@ -101,7 +101,8 @@ impl Joiner {
         store: Arc<dyn Store>,
         levels: Levels,
         clock: Clock,
-        reporter: Reporter,
+        log: impl Fn() -> Option<LogId> + Send + 'static,
+        report: impl Fn(&Joins) + Send + 'static,
     ) -> io::Result<Joiner> {
         let stop = Arc::new(Stop::default());
         let (finished, stopped) = channel();
@@ -109,12 +110,11 @@ impl Joiner {
             store,
             levels,
             clock,
-            reporter,
             stop: stop.clone(),
             joins: Joins::default(),
         };
         let run = move || {
-            work.run();
+            work.run(&log, &report);
             // No one waits any more if that fails.
             let _ = finished.send(());
         };
@@ -147,19 +147,18 @@ struct Work {
     store: Arc<dyn Store>,
     levels: Levels,
     clock: Clock,
-    reporter: Reporter,
     stop: Arc<Stop>,
     joins: Joins,
 }
 
 impl Work {
-    fn run(&mut self) {
+    fn run(&mut self, log: &dyn Fn() -> Option<LogId>, report: &dyn Fn(&Joins)) {
         let interval = INTERVAL.min(Duration::from_nanos(self.levels.fine_ns));
         let interval = interval.max(INTERVAL_MIN);
         let mut pause = interval;
         while !self.stop.wait(pause) {
             pause = interval;
-            let Some(log) = self.reporter.archived_log() else {
+            let Some(log) = log() else {
                 continue;
             };
             let done = self.pass(log);
@@ -173,7 +172,7 @@ impl Work {
                 pause = Duration::ZERO;
             }
             self.note(done);
-            self.reporter.set_joins(&self.joins);
+            report(&self.joins);
         }
     }
 

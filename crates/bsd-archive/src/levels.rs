@@ -214,7 +214,7 @@ impl Work<'_> {
     }
 
     /// The links that are old enough, the first and the last of them: a clock is taken to run forwards.
-    /// `None`: there are none.
+    /// `None`: no link is.
     fn aged(&self, until_ns: u64) -> Result<Option<(u64, u64)>, Trouble> {
         let numbers = self.candidates();
         let is_aged = |(head, _): &(Head, bool)| head.wall_ns <= until_ns;

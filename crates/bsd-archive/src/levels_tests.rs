@@ -9,11 +9,10 @@ use super::claims::put_claim;
 use super::expire::{Keep, plan};
 use super::flight::InTurn;
 use super::follow::{Did, Follower, Setup};
-use super::format::{BaseList, HEAD_SIZE, Head, Kind, bases_dir, chain_dir, numbered};
+use super::format::{HEAD_SIZE, Head, Kind, chain_dir, numbered};
 use super::histories::{LOG, World};
-use super::joined::{JOINED_LINKS_MAX, Joined};
+use super::joined::Joined;
 use super::levels::{Levels, Pass, pass};
-use super::links::Listing;
 use super::reader::Reader;
 use super::restore::{Restored, restore};
 use super::sim::SimStore;
@@ -25,7 +24,7 @@ use bsd::engine::Options;
 use bsd::storage::SimFs;
 use bsd::storage::disk::Fs;
 use bsd::storage::disk::sim::Crash;
-use bsd::types::{Position, SegmentId};
+use bsd::types::Position;
 
 const SMALL: Levels = Levels {
     fine_ns: 0,
@@ -571,6 +570,35 @@ fn a_writer_that_starts_goes_on_where_it_was_and_needs_no_base() {
     world.check(Until::End).unwrap();
 }
 
+/// The last link is lost, and what is left ends in a joined object.
+#[test]
+fn a_writer_and_a_standby_go_on_behind_joined_links_when_the_last_one_is_lost() {
+    let mut world = with_links(40);
+    let store = Arc::new(world.store.clone());
+    compacted(&store, SMALL);
+    let end = joined(&store).last().unwrap().last;
+    for name in of(&store, "/chain/") {
+        if name > numbered(&chain_dir(LOG), end) {
+            store.set_object(&name, None);
+        }
+    }
+    assert_eq!(seen(&store, Depth::Lists).spans[0].link, end);
+    let mut standby = follower(store.clone(), &store);
+    while standby.step(world.now, &mut |_, _| ()).unwrap() != Did::Nothing {}
+    world.crash(Crash::KeepAll);
+    world.start();
+    world.put(10);
+    world.archive();
+    assert!(store.object(&numbered(&chain_dir(LOG), end + 1)).is_some());
+    for depth in [Depth::Lists, Depth::Everything] {
+        assert_eq!(seen(&store, depth).bad, []);
+    }
+    let wanted = world.check(Until::End).unwrap().0.end;
+    while standby.step(world.now, &mut |_, _| ()).unwrap() != Did::Nothing {}
+    let promoted = standby.promote(world.now, false, &mut |_, _| ()).unwrap();
+    assert_eq!(promoted.unwrap().at, wanted);
+}
+
 fn follower(store: Arc<dyn Store>, wait: &SimStore) -> Follower {
     Follower::new(Setup {
         store,
@@ -813,76 +841,4 @@ fn a_list_that_says_less_than_there_is_makes_no_object_too_large() {
     let all = seen(store, Depth::Everything);
     assert!(of(store, "/chain/").len() < all.links as usize / 3);
     assert_eq!(all.bad, []);
-}
-
-/// A month of a link a second, as lists show it: what is not read need not be there.
-#[test]
-fn a_list_of_thirty_days_of_links_is_short_and_reads_few_objects() {
-    const LINKS: u64 = 30 * 86_400;
-    const BASE_EVERY: u64 = 20_000;
-    let store = SimStore::new(1);
-    let head = |kind, number| Head {
-        kind,
-        epoch: 1,
-        number,
-        log: LOG,
-        from: Position::new(SegmentId(1), number as u32),
-        to: Position::new(
-            SegmentId(1),
-            number as u32 + u32::from(kind == Kind::Frames),
-        ),
-        seen_wall_ns: number,
-        wall_ns: number,
-        previous: 0,
-        segment_crc: 0,
-    };
-    let dir = chain_dir(LOG);
-    let mut next = 1;
-    for base in (1..LINKS).step_by(BASE_EVERY as usize) {
-        while next < base {
-            let last = base.min(next + JOINED_LINKS_MAX) - 1;
-            let size = 200 * (last - next + 1);
-            let it = Joined {
-                first: next,
-                last,
-                size,
-            };
-            store.set_object(&it.name(LOG), Some(Vec::new()));
-            next = last + 1;
-        }
-        let list = BaseList {
-            end: Position::new(SegmentId(1), base as u32),
-            first_link: base,
-            files: Vec::new(),
-        };
-        let link = head(Kind::Base, base).encode(&list.encode()).0;
-        store.set_object(&numbered(&dir, base), Some(link));
-        store.set_object(&numbered(&bases_dir(LOG), base), Some(Vec::new()));
-        next = base + 1;
-    }
-    // The window, and what has gathered before it.
-    let young = LINKS - 3600 - 60;
-    while next < young {
-        let last = young.min(next + JOINED_LINKS_MAX) - 1;
-        let it = Joined {
-            first: next,
-            last,
-            size: 200 * (last - next + 1),
-        };
-        store.set_object(&it.name(LOG), Some(Vec::new()));
-        next = last + 1;
-    }
-    for number in next..=LINKS {
-        let link = head(Kind::Frames, number).encode(b"x").0;
-        store.set_object(&numbered(&dir, number), Some(link));
-    }
-    let listing = Listing::get(&store, LOG, 0).unwrap();
-    let objects = listing.singles.len() + listing.joined.len();
-    assert!(objects < 5000, "{objects} names");
-    let calls = store.calls();
-    let all = seen(&store, Depth::Lists);
-    assert_eq!((all.links, all.bad.len(), all.lost.len()), (LINKS, 0, 0));
-    let bases = LINKS / BASE_EVERY + 1;
-    let calls = store.calls() - calls;
-    assert!(calls < 2 * bases + 12, "{calls} calls");
 }

@@ -11,8 +11,9 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use super::chain::{Bad, LINK_SIZE_MAX};
-use super::format::{Fault, HEAD_SIZE, chain_dir, joined_dir, number_in, numbered};
+use super::format::{
+    Bad, Fault, HEAD_SIZE, LINK_SIZE_MAX, chain_dir, joined_dir, number_in, numbered,
+};
 use super::joined::{HEADER_SIZE, JOINED_SIZE_MAX, Joined, link_of};
 use super::reader::Reader;
 use super::seal::{OVERHEAD_MAX, may_be_head_alone};
@@ -293,7 +294,7 @@ fn holders(store: &dyn Store, log: LogId, number: u64) -> Result<Vec<Joined>, Tr
     Ok(joined.filter(|joined| joined.has(number)).collect())
 }
 
-/// The links from `number` to the end of the largest joined object that has it; `None`: there is none.
+/// The links from `number` to the end of the largest joined object that has it; `None`: no one has it.
 /// A link that is not as it was put is given as it is, or empty.
 ///
 /// # Errors
@@ -327,6 +328,13 @@ pub(super) fn links_from(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::{BaseList, Head, Kind, bases_dir};
+    use crate::joined::JOINED_LINKS_MAX;
+    use crate::sim::SimStore;
+    use crate::survey::{Depth, survey};
+    use bsd::types::{Position, SegmentId};
+
+    const LOG: LogId = LogId([7; 16]);
 
     fn listing(singles: &[u64], joined: &[(u64, u64)]) -> Listing {
         Listing {
@@ -386,5 +394,77 @@ mod tests {
         assert_eq!(two.pieces(1).find(7), None);
         assert_eq!(two.pieces(1).find(6).map(|it| it.first), Some(5));
         assert!(two.pieces(5).0[0].is_cut());
+    }
+
+    /// A month of a link a second, as lists show it: what is not read need not be there.
+    #[test]
+    fn a_list_of_thirty_days_of_links_is_short_and_reads_few_objects() {
+        const LINKS: u64 = 30 * 86_400;
+        const BASE_EVERY: u64 = 20_000;
+        let store = SimStore::new(1);
+        let head = |kind, number| Head {
+            kind,
+            epoch: 1,
+            number,
+            log: LOG,
+            from: Position::new(SegmentId(1), number as u32),
+            to: Position::new(
+                SegmentId(1),
+                number as u32 + u32::from(kind == Kind::Frames),
+            ),
+            seen_wall_ns: number,
+            wall_ns: number,
+            previous: 0,
+            segment_crc: 0,
+        };
+        let dir = chain_dir(LOG);
+        let mut next = 1;
+        for base in (1..LINKS).step_by(BASE_EVERY as usize) {
+            while next < base {
+                let last = base.min(next + JOINED_LINKS_MAX) - 1;
+                let size = 200 * (last - next + 1);
+                let it = Joined {
+                    first: next,
+                    last,
+                    size,
+                };
+                store.set_object(&it.name(LOG), Some(Vec::new()));
+                next = last + 1;
+            }
+            let list = BaseList {
+                end: Position::new(SegmentId(1), base as u32),
+                first_link: base,
+                files: Vec::new(),
+            };
+            let link = head(Kind::Base, base).encode(&list.encode()).0;
+            store.set_object(&numbered(&dir, base), Some(link));
+            store.set_object(&numbered(&bases_dir(LOG), base), Some(Vec::new()));
+            next = base + 1;
+        }
+        // The window, and what has gathered before it.
+        let young = LINKS - 3600 - 60;
+        while next < young {
+            let last = young.min(next + JOINED_LINKS_MAX) - 1;
+            let it = Joined {
+                first: next,
+                last,
+                size: 200 * (last - next + 1),
+            };
+            store.set_object(&it.name(LOG), Some(Vec::new()));
+            next = last + 1;
+        }
+        for number in next..=LINKS {
+            let link = head(Kind::Frames, number).encode(b"x").0;
+            store.set_object(&numbered(&dir, number), Some(link));
+        }
+        let listing = Listing::get(&store, LOG, 0).unwrap();
+        let objects = listing.singles.len() + listing.joined.len();
+        assert!(objects < 5000, "{objects} names");
+        let calls = store.calls();
+        let all = survey(&store.reader(), LOG, Depth::Lists, &mut |_, _| ()).unwrap();
+        assert_eq!((all.links, all.bad.len(), all.lost.len()), (LINKS, 0, 0));
+        let bases = LINKS / BASE_EVERY + 1;
+        let calls = store.calls() - calls;
+        assert!(calls < 2 * bases + 12, "{calls} calls");
     }
 }

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::chain::begin;
 use super::error::RestoreError;
-use super::format::{Head, Kind, bases_dir, chain_dir, claims_dir, log_name, number_in, numbered};
+use super::format::{Head, Kind, bases_dir, claims_dir, log_name, number_in};
 use super::links::Pieces;
 use super::reader::Reader;
 use super::store::Trouble;
@@ -134,21 +134,16 @@ struct Scale {
     last: u64,
 }
 
-/// The number of the last link, which is never joined. `marks` are numbers near the end.
+/// The number of the last link. `marks` are numbers near the end.
 fn last_link(
     reader: &Reader<'_>,
     log: LogId,
     marks: &BTreeSet<u64>,
 ) -> Result<Option<u64>, Trouble> {
-    let dir = chain_dir(log);
     // A mark may be there without its link.
-    let after = marks
-        .iter()
-        .rev()
-        .map(|number| numbered(&dir, number.saturating_sub(1)));
-    for after in after.chain([String::new()]) {
-        let links = reader.list(&dir, &after)?;
-        let last = links.iter().rev().find_map(|it| number_in(&dir, &it.name));
+    let after = marks.iter().rev().map(|number| number.saturating_sub(1));
+    for after in after.chain([0]) {
+        let last = reader.pieces(log, after)?.last();
         if last.is_some() {
             return Ok(last);
         }

@@ -167,8 +167,10 @@ impl Archive {
     /// # Errors
     /// The thread for it cannot be had.
     pub fn with_levels(mut self, levels: Levels) -> io::Result<Archive> {
-        let (store, reporter) = (self.store.clone(), self.reporter.clone());
-        let joiner = Joiner::start(store, levels, self.clock, reporter)?;
+        let (reporter, told) = (self.reporter.clone(), self.reporter.clone());
+        let log = move || reporter.archived_log();
+        let report = move |joins: &Joins| told.set_joins(joins);
+        let joiner = Joiner::start(self.store.clone(), levels, self.clock, log, report)?;
         self.joiner = Some(joiner);
         Ok(self)
     }
@@ -245,12 +247,12 @@ impl Reporter {
     }
 
     /// The log whose archive is being written; `None`: the writer has not begun, or is in trouble.
-    pub(super) fn archived_log(&self) -> Option<LogId> {
+    fn archived_log(&self) -> Option<LogId> {
         let is_up = self.report().is_up();
         self.0.trail.get().filter(|_| is_up)?.log()
     }
 
-    pub(super) fn set_joins(&self, joins: &Joins) {
+    fn set_joins(&self, joins: &Joins) {
         let known = self.0.joins.lock();
         known
             .unwrap_or_else(PoisonError::into_inner)

@@ -182,24 +182,21 @@ impl Writer {
 
     /// The end of the chain, and whether this log goes on there.
     fn find_tip(&self, log: LogId, own: &Claims) -> Result<Tip, Failure> {
-        let dir = chain_dir(log);
         let bases = self.store.list(&bases_dir(log), "")?;
         let last_base = bases
             .iter()
             .rev()
             .find_map(|mark| number_in(&bases_dir(log), &mark.name));
-        let after = last_base.map_or(String::new(), |number| numbered(&dir, number - 1));
-        let links = self.store.list(&dir, &after)?;
-        let mut numbers = links
-            .iter()
-            .filter_map(|link| number_in(&dir, &link.name))
-            .collect::<Vec<_>>();
-        if numbers.is_empty() && last_base.is_some() {
+        let last = |after| -> Result<Option<u64>, Failure> {
+            let listing = Listing::get(&*self.store, log, after)?;
+            Ok(listing.pieces(after + 1).last())
+        };
+        let mut found = last(last_base.map_or(0, |number| number - 1))?;
+        if found.is_none() && last_base.is_some() {
             // A mark whose link was never put: the chain may be anywhere before it.
-            let links = self.store.list(&dir, "")?;
-            numbers.extend(links.iter().filter_map(|link| number_in(&dir, &link.name)));
+            found = last(0)?;
         }
-        let Some(last) = numbers.last().copied() else {
+        let Some(last) = found else {
             return Ok(Tip {
                 number: 0,
                 epoch: 0,
