@@ -149,6 +149,9 @@ impl Queue {
     /// An update is about to be applied: each command counts itself.
     #[inline]
     pub(super) fn count_change(&mut self, job: JobHandle, new: &Durable) {
+        if self.tubes.tallies.tubes_max == 0 {
+            return;
+        }
         let (old, new) = (self.jobs.extra(job).counters, new.counters);
         self.count_event(job, |events| {
             events.releases += u64::from(new.releases.saturating_sub(old.releases));
