@@ -203,8 +203,8 @@ fn the_same_content_is_never_the_same_bytes_twice() {
     assert_eq!(all.len(), 100);
 }
 
-fn encrypting(keys: &[Key]) -> Codec {
-    Codec::default().encrypting_for(keys.to_vec())
+fn encrypting(keys: Vec<Key>) -> Codec {
+    Codec::default().encrypting_for(keys)
 }
 
 #[test]
@@ -272,8 +272,8 @@ fn an_archive_that_is_compressed_and_encrypted_is_verified_restored_expired_and_
     let [one, two] = keys();
     for codec in [
         Codec::default().compressing(Some(3)),
-        encrypting(&[one.clone()]),
-        encrypting(&[one.clone(), two]).compressing(Some(3)),
+        encrypting(vec![one.clone()]),
+        encrypting(vec![one.clone(), two]).compressing(Some(3)),
     ] {
         let world = archived(codec.clone());
         let shown = format!("{codec}");
@@ -327,7 +327,7 @@ fn follower(store: &SimStore) -> Follower {
 
 #[test]
 fn a_put_whose_answer_was_lost_is_the_writers_own_though_no_two_puts_have_the_same_bytes() {
-    let mut world = archived(encrypting(&keys()).compressing(Some(1)));
+    let mut world = archived(encrypting(keys().to_vec()).compressing(Some(1)));
     let before = objects(&world, &chain_dir(LOG)).len();
     world.store.set_faults(60);
     add(&mut world, 40);
@@ -344,7 +344,7 @@ fn a_put_whose_answer_was_lost_is_the_writers_own_though_no_two_puts_have_the_sa
 
 #[test]
 fn a_second_writer_is_found_out_also_if_it_has_the_same_key() {
-    let mut world = archived(encrypting(&keys()));
+    let mut world = archived(encrypting(keys().to_vec()));
     let mut other = World::new(2);
     other.sizes = world.sizes;
     other.disk = world.disk.crash_image(Crash::KeepAll);
@@ -358,12 +358,12 @@ fn a_second_writer_is_found_out_also_if_it_has_the_same_key() {
 #[test]
 fn a_key_is_changed_without_any_object_being_put_again() {
     let [old, new] = keys();
-    let mut world = archived(encrypting(&[old.clone()]));
+    let mut world = archived(encrypting(vec![old.clone()]));
     let before = world.store.names();
     let contents: Vec<_> = before.iter().map(|name| world.store.object(name)).collect();
     world.crash(Crash::KeepAll);
     // One that reads the old ones, and encrypts nothing for that key.
-    let changed = encrypting(&[new.clone()]).opening_with(vec![old.clone()]);
+    let changed = encrypting(vec![new.clone()]).opening_with(vec![old.clone()]);
     world.store = world.store.with_codec(changed);
     world.start();
     add(&mut world, 3);
@@ -374,7 +374,7 @@ fn a_key_is_changed_without_any_object_being_put_again() {
     assert_eq!(world.check(Until::End).unwrap().0.jobs, 43);
     let last = objects(&world, &chain_dir(LOG)).pop().unwrap();
     let read = |key: &Key, name: &str| {
-        let store = world.store.with_codec(encrypting(&[key.clone()]));
+        let store = world.store.with_codec(encrypting(vec![key.clone()]));
         store.get(name)
     };
     assert!(read(&new, &last).is_ok() && read(&old, &before[0]).is_ok());
@@ -386,8 +386,8 @@ fn a_key_is_changed_without_any_object_being_put_again() {
 #[test]
 fn without_its_key_nothing_is_restored_or_taken_over_and_the_error_names_the_key() {
     let [one, two] = keys();
-    let mut world = archived(encrypting(&[one.clone()]));
-    let stranger = world.store.with_codec(encrypting(&[two.clone()]));
+    let mut world = archived(encrypting(vec![one.clone()]));
+    let stranger = world.store.with_codec(encrypting(vec![two.clone()]));
     let plain = world.store.with_codec(Codec::default());
     for store in [&stranger, &plain] {
         let fs: Arc<dyn Fs> = Arc::new(SimFs::new(1));
@@ -433,7 +433,7 @@ fn without_its_key_nothing_is_restored_or_taken_over_and_the_error_names_the_key
 
 #[test]
 fn objects_in_the_place_of_others_are_named_with_and_without_the_key() {
-    let world = archived(encrypting(&keys()));
+    let world = archived(encrypting(keys().to_vec()));
     let sound = unopened(&world.store);
     assert_eq!((&sound.bad[..], sound.keys.len()), (&[][..], 2));
     assert_eq!(sound.encrypted, sealed_objects(&world).len() as u64);
@@ -458,7 +458,7 @@ fn objects_in_the_place_of_others_are_named_with_and_without_the_key() {
 
 #[test]
 fn what_is_missing_cut_or_changed_is_named_without_the_key_too() {
-    let world = archived(encrypting(&keys()).compressing(Some(1)));
+    let world = archived(encrypting(keys().to_vec()).compressing(Some(1)));
     let sealed = sealed_objects(&world);
     for (nth, name) in sealed.iter().enumerate() {
         let is_last = number_in(&chain_dir(LOG), name).is_some_and(|number| {
@@ -519,7 +519,7 @@ fn what_small_objects_hold_takes_room_only_when_their_turn_comes() {
 fn a_writer_goes_on_where_one_without_flags_was_and_the_other_way() {
     let mut world = archived(Codec::default());
     for codec in [
-        encrypting(&keys()),
+        encrypting(keys().to_vec()),
         Codec::default()
             .compressing(Some(3))
             .opening_with(keys().to_vec()),
@@ -538,7 +538,7 @@ fn a_writer_goes_on_where_one_without_flags_was_and_the_other_way() {
 
 #[test]
 fn a_link_that_was_forged_is_called_that() {
-    let world = archived(encrypting(&keys()));
+    let world = archived(encrypting(keys().to_vec()));
     let last = objects(&world, &chain_dir(LOG)).pop().unwrap();
     let link = world.store.get(&last).unwrap().unwrap();
     assert!(Head::decode(&link).is_ok());
@@ -556,7 +556,7 @@ fn a_link_that_was_forged_is_called_that() {
 #[test]
 fn a_codec_says_what_it_does_and_not_with_what() {
     assert!(Codec::default().is_plain());
-    let codec = encrypting(&keys()).compressing(Some(5));
+    let codec = encrypting(keys().to_vec()).compressing(Some(5));
     assert!(!codec.is_plain());
     let [one, two] = keys().map(|key| key.id());
     let shown = format!("compressed with level 5, encrypted for {one}, {two}");
