@@ -133,11 +133,16 @@ impl<S: Store> Sealed<S> {
 
     /// The bytes of `want` in these, which the inner store has given for [`sealed`] of it.
     fn open(&self, want: &Want, bytes: Vec<u8>) -> Result<Result<Vec<u8>, Fault>, Trouble> {
+        let begin = want.range.as_ref().map_or(0, |range| range.start);
+        let from_begin = |mut bytes: Vec<u8>| {
+            bytes.drain(..bytes.len().min(begin as usize));
+            bytes
+        };
         if !is_sealed(&bytes) {
-            return Ok(Ok(cut(bytes, want)));
+            return Ok(Ok(from_begin(cut(bytes, want))));
         }
         match open(&want.name, &bytes, end_of(want), &self.codec.keys) {
-            Ok(plain) => Ok(Ok(plain)),
+            Ok(plain) => Ok(Ok(from_begin(plain))),
             Err(Closed::Broken(fault)) => Ok(Err(fault)),
             Err(Closed::For(keys)) => {
                 let keys = match &keys[..] {
@@ -157,23 +162,21 @@ impl<S: Store> Sealed<S> {
         }
     }
 
-    fn read(&self, want: &Want) -> Answer {
-        let mut found = self.inner.answer(&sealed(want))?;
-        let end = end_of(want);
-        let is_part = |bytes: &Vec<u8>| is_sealed(bytes) && bytes.len() as u64 == enough_for(end);
-        if is_whole(end) && found.as_ref().is_some_and(is_part) {
-            // It is larger than what is wanted of it: a sealed one is opened as a whole.
-            found = self.inner.get(&want.name)?;
+    /// What is enough to open what is wanted.
+    fn closed(&self, want: &Want) -> Answer {
+        let found = self.inner.answer(&sealed(want))?;
+        match found.as_ref().is_some_and(|bytes| is_part(bytes, want)) {
+            true => self.inner.get(&want.name),
+            false => Ok(found),
         }
-        let Some(bytes) = found else {
+    }
+
+    fn read(&self, want: &Want) -> Answer {
+        let Some(bytes) = self.closed(want)? else {
             return Ok(None);
         };
         Ok(Some(match self.open(want, bytes)? {
-            Ok(mut plain) => {
-                let begin = want.range.as_ref().map_or(0, |range| range.start);
-                plain.drain(..plain.len().min(begin as usize));
-                plain
-            }
+            Ok(plain) => plain,
             Err(fault) => broken(&fault),
         }))
     }
@@ -191,6 +194,12 @@ fn sealed(want: &Want) -> Want {
         name: want.name.clone(),
         range,
     }
+}
+
+/// It is sealed and larger than what is wanted of it: then it is opened as a whole.
+fn is_part(bytes: &[u8], want: &Want) -> bool {
+    let end = end_of(want);
+    is_whole(end) && is_sealed(bytes) && bytes.len() as u64 == enough_for(end)
 }
 
 /// An object that is not sealed, up to the end of what is wanted.
@@ -236,7 +245,7 @@ impl<S: Store> Store for Sealed<S> {
     }
 
     fn answer(&self, want: &Want) -> Answer {
-        let found = self.inner.answer(&sealed(want))?;
+        let found = self.closed(want)?;
         Ok(found.map(|bytes| match is_sealed(&bytes) {
             true => bytes,
             false => cut(bytes, want),
@@ -271,25 +280,32 @@ impl<S: Store> Store for Sealed<S> {
 #[derive(Debug)]
 struct SealedFlight<'a> {
     inner: Box<dyn Flight + 'a>,
-    /// What is under way, by tag.
-    wanted: HashMap<u64, Want>,
+    /// What is under way, by tag, and whether it is asked for as a whole object now.
+    wanted: HashMap<u64, (Want, bool)>,
 }
 
 impl Flight for SealedFlight<'_> {
     fn ask(&mut self, tag: u64, want: Want) {
         self.inner.ask(tag, sealed(&want));
-        self.wanted.insert(tag, want);
+        self.wanted.insert(tag, (want, false));
     }
 
     fn answer(&mut self, is_awaited: bool) -> Option<(u64, Answer)> {
-        let (tag, answer) = self.inner.answer(is_awaited)?;
-        let want = self.wanted.remove(&tag);
-        let answer = answer.map(|found| {
-            found.map(|bytes| match &want {
-                Some(want) if !is_sealed(&bytes) => cut(bytes, want),
-                _ => bytes,
-            })
-        });
-        Some((tag, answer))
+        loop {
+            let (tag, answer) = self.inner.answer(is_awaited)?;
+            let Some((want, is_whole)) = self.wanted.remove(&tag) else {
+                return Some((tag, answer));
+            };
+            match answer {
+                Ok(Some(bytes)) if !is_whole && is_part(&bytes, &want) => {
+                    self.inner.ask(tag, Want::whole(&want.name));
+                    self.wanted.insert(tag, (want, true));
+                }
+                Ok(Some(bytes)) if !is_sealed(&bytes) => {
+                    return Some((tag, Ok(Some(cut(bytes, &want)))));
+                }
+                answer => return Some((tag, answer)),
+            }
+        }
     }
 }

@@ -8,8 +8,10 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use super::ahead::ReadAhead;
-use super::chain::{Bad, LINK_SIZE_MAX, begin};
-use super::format::{Fault, Head, chain_dir, joined_dir, number_in, numbered, parts_dir, sum_in};
+use super::chain::{Bad, begin};
+use super::format::{
+    Fault, Head, LINK_SIZE_MAX, chain_dir, joined_dir, number_in, numbered, parts_dir, sum_in,
+};
 use super::joined::{HEADER_SIZE, Joined};
 use super::keys::KeyId;
 use super::reader::Reader;
