@@ -69,7 +69,8 @@ fn heads(store: &SimStore) -> Vec<Head> {
     heads
 }
 
-/// How many histories there are, by what the heads of claims say, whatever their content is.
+/// How many histories there are, by what the heads of claims say, whatever their content is, and
+/// whether the first of them is there.
 fn lives(store: &SimStore) -> usize {
     let first = begin(store, LOG).unwrap();
     let pieces = Listing::get(store, LOG, first - 1).unwrap().pieces(first);
@@ -79,7 +80,8 @@ fn lives(store: &SimStore) -> usize {
         let head = Head::decode_alone(&bytes).ok().map(|(head, ..)| head);
         head.is_some_and(|it| it.log == LOG && it.kind == Kind::Claim { goes_on: false })
     };
-    pieces.0.iter().filter(is_new).count()
+    let later = pieces.0.iter().filter(|piece| piece.first > first);
+    1 + later.filter(is_new).count()
 }
 
 /// Whether this says that the link is not as it was put.

@@ -8,8 +8,8 @@ use std::collections::{BTreeSet, HashSet, VecDeque};
 
 use super::ahead::ReadAhead;
 use super::format::{
-    BaseList, Fault, HEAD_SIZE, Head, LOGS, MARKER, Part, begins_dir, chain_dir, number_in,
-    numbered, parse_log_name, part_name,
+    BaseList, Fault, Head, LOGS, MARKER, Part, begins_dir, chain_dir, number_in, numbered,
+    parse_log_name, part_name,
 };
 use super::joined::{Joined, link_of};
 use super::links::{Piece, Pieces};

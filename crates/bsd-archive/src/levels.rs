@@ -405,28 +405,31 @@ impl Work<'_> {
 
     /// The links of these objects, in one: the first of them that can be joined. `None`: these are not
     /// enough.
-    fn gather(&mut self, run: &Run) -> Result<Option<(Joined, Vec<u8>)>, Trouble> {
+    fn gather(&mut self, run: &[Piece]) -> Result<Option<(Joined, Vec<u8>)>, Trouble> {
         let (Some(first), Some(last)) = (run.first(), run.last()) else {
             return Ok(None);
         };
         let (mut first, last) = (first.first, last.last);
-        let mut walk = Walk::over(*self.reader, self.log, first, Pieces(run.clone()));
-        let (mut links, mut size): (Vec<Vec<u8>>, u64) = (Vec::new(), 0);
+        let mut walk = Walk::over(*self.reader, self.log, first, Pieces(run.to_vec()));
+        let mut links: Vec<Vec<u8>> = Vec::new();
         while let Some(item) = walk.next(last)? {
             let stopped = match item {
+                Item::Link { head, .. } if head.number < first => continue,
                 Item::Link { head, link }
                     if head.kind == Kind::Frames && Head::may_be_joined(&link) =>
                 {
-                    size += link.len() as u64;
+                    links.push(link);
                     // Lists may say less than there is to read.
-                    if size > self.levels.size_max {
-                        if links.len() > 1 {
+                    if self.is_too_large(&links) {
+                        if is_enough(run, first, head.number) {
+                            links.pop();
                             break;
                         }
-                        links.clear();
-                        (first, size) = (head.number, link.len() as u64);
+                        // The first object cannot grow: go on behind it.
+                        let next = end_of(run, first).min(head.number) + 1;
+                        links.drain(..(next - first) as usize);
+                        first = next;
                     }
-                    links.push(link);
                     continue;
                 }
                 Item::Link { head, .. } => head.number,
@@ -435,11 +438,11 @@ impl Work<'_> {
                     number
                 }
             };
-            if links.len() > 1 {
+            if is_enough(run, first, stopped) {
                 break;
             }
             links.clear();
-            (first, size) = (stopped + 1, 0);
+            first = end_of(run, stopped) + 1;
         }
         // Whole objects only: the rest of one that was cut would stay.
         let end = first + links.len() as u64;
@@ -451,11 +454,13 @@ impl Work<'_> {
             .saturating_sub(first);
         links.truncate(count as usize);
         // To put again what is one object already is of no use.
-        let inside = run
-            .iter()
-            .filter(|it| it.first >= first && it.last < first + count);
-        let is_more = inside.count() > 1;
+        let is_more = is_enough(run, first, first + count);
         Ok(is_more.then(|| Joined::encode(&links, first)))
+    }
+
+    fn is_too_large(&self, links: &[Vec<u8>]) -> bool {
+        let size: usize = links.iter().map(Vec::len).sum();
+        size as u64 > self.levels.size_max
     }
 
     /// Remove objects whose links are in a joined one that was read back.
@@ -467,6 +472,18 @@ impl Work<'_> {
         }
         Ok(())
     }
+}
+
+/// The last link of the object that has this one.
+fn end_of(run: &[Piece], number: u64) -> u64 {
+    let piece = run.iter().find(|piece| piece.has(number));
+    piece.map_or(number, |piece| piece.last)
+}
+
+/// True if more than one of these objects lies between the links `first` and, without that, `end`.
+fn is_enough(run: &[Piece], first: u64, end: u64) -> bool {
+    let inside = run.iter().filter(|it| it.first >= first && it.last < end);
+    inside.count() > 1
 }
 
 /// A run that may grow.
