@@ -131,18 +131,10 @@ impl<S: Store> Sealed<S> {
         &self.codec
     }
 
-    /// The bytes of `want` in these, which the inner store has given for [`sealed`] of it.
+    /// The bytes of `want` in a sealed object, of which the inner store has given enough.
     fn open(&self, want: &Want, bytes: Vec<u8>) -> Result<Result<Vec<u8>, Fault>, Trouble> {
-        let begin = want.range.as_ref().map_or(0, |range| range.start);
-        let from_begin = |mut bytes: Vec<u8>| {
-            bytes.drain(..bytes.len().min(begin as usize));
-            bytes
-        };
-        if !is_sealed(&bytes) {
-            return Ok(Ok(from_begin(cut(bytes, want))));
-        }
         match open(&want.name, &bytes, end_of(want), &self.codec.keys) {
-            Ok(plain) => Ok(Ok(from_begin(plain))),
+            Ok(plain) => Ok(Ok(cut(plain, want))),
             Err(Closed::Broken(fault)) => Ok(Err(fault)),
             Err(Closed::For(keys)) => {
                 let keys = match &keys[..] {
@@ -175,6 +167,9 @@ impl<S: Store> Sealed<S> {
         let Some(bytes) = self.closed(want)? else {
             return Ok(None);
         };
+        if !is_sealed(&bytes) {
+            return Ok(Some(cut(bytes, want)));
+        }
         Ok(Some(match self.open(want, bytes)? {
             Ok(plain) => plain,
             Err(fault) => broken(&fault),
@@ -202,9 +197,11 @@ fn is_part(bytes: &[u8], want: &Want) -> bool {
     is_whole(end) && is_sealed(bytes) && bytes.len() as u64 == enough_for(end)
 }
 
-/// An object that is not sealed, up to the end of what is wanted.
+/// What is wanted of what was put, of which the beginning is there.
 fn cut(mut bytes: Vec<u8>, want: &Want) -> Vec<u8> {
     bytes.truncate(usize::try_from(end_of(want)).unwrap_or(usize::MAX));
+    let begin = want.range.as_ref().map_or(0, |range| range.start);
+    bytes.drain(..bytes.len().min(begin as usize));
     bytes
 }
 
@@ -253,7 +250,10 @@ impl<S: Store> Store for Sealed<S> {
     }
 
     fn opened(&self, want: &Want, bytes: Vec<u8>) -> Result<Result<Vec<u8>, Fault>, Trouble> {
-        self.open(want, bytes)
+        match is_sealed(&bytes) {
+            true => self.open(want, bytes),
+            false => Ok(Ok(bytes)),
+        }
     }
 
     fn flight(&self, connections: usize) -> Box<dyn Flight + '_> {
