@@ -7,8 +7,11 @@ use std::sync::Arc;
 use super::ahead::ReadAhead;
 use super::expire::{Keep, plan};
 use super::follow::{Did, Follower, Setup};
-use super::format::{BODY_SIZE_MAX, HEAD_SIZE, Head, chain_dir, number_in, numbered, parts_dir};
+use super::format::{
+    BODY_SIZE_MAX, HEAD_SIZE, Head, chain_dir, joined_dir, number_in, numbered, parts_dir,
+};
 use super::histories::{LOG, World, keys};
+use super::levels::{Levels, pass};
 use super::restore::restore;
 use super::seal::{Closed, check, enough_for, is_sealed, open, seal};
 use super::sim::SimStore;
@@ -323,6 +326,58 @@ fn follower(store: &SimStore) -> Follower {
         },
         node: "standby".to_owned(),
     })
+}
+
+#[test]
+fn links_that_were_sealed_are_joined_into_objects_that_are_and_their_heads_are_read_alone() {
+    let few = Levels {
+        fine_ns: 0,
+        few: 5,
+        many: 15,
+        ..Levels::default()
+    };
+    for codec in [
+        encrypting(keys().to_vec()).compressing(Some(3)),
+        Codec::default().compressing(Some(3)),
+        Codec::default(),
+    ] {
+        let world = archived(codec.clone());
+        let before = surveyed(&world.store, Depth::Everything);
+        while !pass(&world.store.reader(), LOG, few, u64::MAX, &mut |_, _| true)
+            .unwrap()
+            .is_idle()
+        {}
+        let joined = objects(&world, &joined_dir(LOG));
+        assert!(!joined.is_empty());
+        for depth in [Depth::Lists, Depth::Everything] {
+            assert_eq!(surveyed(&world.store, depth).spans, before.spans);
+        }
+        assert_eq!(world.check(Until::End).unwrap().0.jobs, 40);
+        for name in &joined {
+            let there = world.store.object(name).unwrap();
+            assert_eq!(is_sealed(&there), !codec.is_plain());
+            // A part that begins anywhere, called for alone and by a flight.
+            let whole = world.store.get(name).unwrap().unwrap();
+            let want = Want {
+                name: name.clone(),
+                range: Some(32..32 + HEAD_SIZE as u64),
+            };
+            let mut flight = world.store.flight(1);
+            flight.ask(1, want.clone());
+            let (_, brought) = flight.answer(true).unwrap();
+            let part = world.store.opened(&want, brought.unwrap().unwrap());
+            assert_eq!(part.unwrap().unwrap(), whole[32..32 + HEAD_SIZE]);
+            let part = world.store.get_range(name, 32..32 + HEAD_SIZE as u64);
+            assert_eq!(part.unwrap().unwrap(), whole[32..32 + HEAD_SIZE]);
+        }
+        let found = unopened(&world.store);
+        assert_eq!(found.bad, []);
+        let mut there = world.store.object(&joined[0]).unwrap();
+        *there.last_mut().unwrap() ^= 1;
+        world.store.set_object(&joined[0], Some(there));
+        let bad = unopened(&world.store).bad;
+        assert!(bad.len() == 1 && bad[0].name == joined[0], "{bad:?}");
+    }
 }
 
 #[test]
