@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::search::SearchPage;
 use crate::attributes::{TEXT_SIZE_MAX, Unique, is_word};
 use crate::protocol::{
     BATCH_MAX, BatchJob, Command, Conflict, JobKey, JobPage, PutWith, Reply, Report, Stats,
@@ -127,6 +126,23 @@ pub struct Delivered {
     pub job: Job,
     /// What is known of it beyond that.
     pub delivery: Delivery,
+}
+
+/// Where a page of a search ends. It is for a search of the same tubes and states.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SearchCursor(pub(super) String);
+
+/// A page of what a search finds.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SearchPage {
+    /// The jobs: tubes by name, and in each the ready, the delayed and the buried ones, in the order of
+    /// their turn.
+    pub jobs: Vec<JobId>,
+    /// Jobs whose bodies were not searched: they have more than 1 MiB, or could not be read.
+    pub unread: u64,
+    /// Where the next page begins. `None`: this was the last one.
+    pub next: Option<SearchCursor>,
 }
 
 /// Why a call was refused. Except for [`JobError::Store`] and [`JobError::Closed`], nothing
@@ -336,6 +352,15 @@ pub(crate) fn put_with(
         group: group.map(Cow::Owned),
         body: Cow::Owned(body.into()),
     })))
+}
+
+/// The command that releases a job.
+///
+/// # Errors
+/// [`JobError::TooLong`].
+pub(crate) fn release(id: JobId, pri: u32, delay: Duration) -> Result<Command<'static>, JobError> {
+    let delay = whole_seconds(delay)?;
+    Ok(Command::Release { id, pri, delay })
 }
 
 /// Check what the decoder of the protocol would refuse.

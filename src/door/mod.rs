@@ -52,14 +52,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 pub(crate) use self::bell::Bell;
-pub use self::call::{Answer, Delivered, Inserted, Job, JobError, PutAttributes, PutOptions, put};
-pub(crate) use self::call::{Outcome, put_with, whole_seconds};
+pub use self::call::{
+    Answer, Delivered, Inserted, Job, JobError, PutAttributes, PutOptions, SearchCursor,
+    SearchPage, put,
+};
+pub(crate) use self::call::{Outcome, put_with, release, whole_seconds};
 pub use self::desk::Desk;
 use self::handover::{Channel, Load};
 use self::message::{Call, Note};
 pub use self::scan::{COST_MAX, Looked, Scan, Sought};
+pub use self::search::Search;
 pub(crate) use self::search::Searching;
-pub use self::search::{Search, SearchCursor, SearchPage};
 pub use self::seats::Replies;
 pub(crate) use self::session::Keeper;
 pub use self::session::{Pending, Session, block_on};

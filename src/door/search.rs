@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use memchr::memmem::Finder;
 
-use super::call::{Answer, Outcome};
+use super::call::{Answer, Outcome, SearchCursor, SearchPage};
 use super::scan::{COST_MAX, Looked, Scan, Sought};
 use super::work::{Slice, Step};
 use crate::UsageError;
@@ -50,23 +50,6 @@ impl Default for Search {
             contains: Vec::new(),
         }
     }
-}
-
-/// Where a page of a search ends. It is for a search of the same tubes and states.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SearchCursor(String);
-
-/// A page of what a search finds.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct SearchPage {
-    /// The jobs: tubes by name, and in each the ready, the delayed and the buried ones, in the order of
-    /// their turn.
-    pub jobs: Vec<JobId>,
-    /// Jobs whose bodies were not searched: they have more than 1 MiB, or could not be read.
-    pub unread: u64,
-    /// Where the next page begins. `None`: this was the last one.
-    pub next: Option<SearchCursor>,
 }
 
 /// What is looked for.

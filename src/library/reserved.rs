@@ -6,7 +6,6 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use super::session::release;
 use crate::door::{self, Delivered, Job, JobError, Pending, block_on};
 use crate::protocol::Command;
 use crate::queue::Delivery;
@@ -110,7 +109,7 @@ impl Reserved {
     /// # Errors
     /// [`JobError::NotFound`], [`JobError::TooLong`], [`JobError::OutOfSpace`].
     pub fn release(self, pri: u32, delay: Duration) -> Finish {
-        let release = release(self.job.id, pri, delay);
+        let release = door::release(self.job.id, pri, delay);
         self.finish(release)
     }
 

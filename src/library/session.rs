@@ -265,7 +265,7 @@ impl Session {
     /// # Errors
     /// [`JobError::NotFound`], [`JobError::TooLong`], [`JobError::OutOfSpace`].
     pub fn release(&self, id: JobId, pri: u32, delay: Duration) -> Pending<()> {
-        let command = release(id, pri, delay);
+        let command = door::release(id, pri, delay);
         self.0.try_as(command, |answer, _| done(answer))
     }
 
@@ -675,12 +675,6 @@ impl Session {
             other => unreachable!("figures of a schedule are {other:?}"),
         })
     }
-}
-
-/// The command that releases a job.
-pub(super) fn release(id: JobId, pri: u32, delay: Duration) -> Result<Command<'static>, JobError> {
-    let delay = whole_seconds(delay)?;
-    Ok(Command::Release { id, pri, delay })
 }
 
 pub(super) fn inserted(answer: Answer) -> Result<JobId, JobError> {
