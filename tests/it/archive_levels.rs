@@ -49,11 +49,11 @@ fn links_that_age_become_few_objects_and_every_moment_stays() {
     // By hand.
     let done = json(&["archive", "compact", &url, "--fine", "0s"]);
     assert!(
-        done["links"].as_u64() > Some(60) && done["removed"].as_u64() > Some(60),
+        done["links"].as_u64() >= Some(60) && done["removed"].as_u64() >= Some(60),
         "{done}"
     );
     assert_eq!(done["damages"], Value::Array(Vec::new()));
-    assert!(objects(&archive, "joined") > 0 && objects(&archive, "chain") < links - 60);
+    assert!(objects(&archive, "joined") > 0 && objects(&archive, "chain") <= links - 60);
     assert_eq!(json(&["archive", "ls", &url]), ls);
     let verified = json(&["archive", "verify", &url]);
     assert_eq!(verified["logs"], ls["logs"]);
