@@ -11,8 +11,6 @@ use crate::types::JobId;
 
 /// Digits of the largest number.
 const NUMBER_SIZE_MAX: usize = 20;
-/// Bytes of the document of `stats`, or somewhat more.
-const REPORT_SIZE: usize = 1536;
 
 /// Appends the bytes of `reply` to `out`.
 pub fn encode(reply: &Reply<'_>, out: &mut Vec<u8>) {
@@ -134,11 +132,15 @@ fn batch_job_begin(id: JobId, tube: &str, size: usize, out: &mut Vec<u8>) {
     number(" ", size as u64, out);
 }
 
+/// Written where it belongs, and moved to make place for the line before it: its size is known only then.
 #[inline(never)]
 fn document(report: &Report, out: &mut Vec<u8>) {
-    let mut document = Vec::with_capacity(REPORT_SIZE);
-    report.write(&mut document);
-    sized("OK ", &document, out);
+    let begin = out.len();
+    report.write(out);
+    let end = out.len();
+    number("OK ", (end - begin) as u64, out);
+    out[begin..].rotate_left(end - begin);
+    out.extend_from_slice(b"\r\n");
 }
 
 #[inline(never)]
@@ -183,7 +185,7 @@ fn sized(word: &str, data: &[u8], out: &mut Vec<u8>) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Cursor;
+    use super::super::{Cursor, PolicyStats};
     use super::*;
 
     #[test]
@@ -203,6 +205,31 @@ mod tests {
             encode_document_end(&mut parts);
             assert_eq!(parts, whole);
         }
+    }
+
+    #[test]
+    fn figures_come_behind_the_line_that_says_their_size() {
+        let report = Report::Policy(Box::new(PolicyStats {
+            tube: "mail".to_owned(),
+            set_for: "mail".to_owned(),
+            policy: String::new(),
+            current_jobs: 1,
+            current_bytes: 2,
+            total_released: 3,
+            total_ttr: 4,
+            total_disconnected: 5,
+            total_failed: 6,
+            total_expired: 7,
+            total_buried: 8,
+            total_set_aside: 9,
+            total_puts_refused: 10,
+        }));
+        let (mut out, mut text) = (b"KICKED\r\n".to_vec(), Vec::new());
+        encode(&Reply::Report(&report), &mut out);
+        report.write(&mut text);
+        let text = String::from_utf8(text).unwrap();
+        let wanted = format!("KICKED\r\nOK {}\r\n{text}\r\n", text.len());
+        assert_eq!(String::from_utf8(out).unwrap(), wanted);
     }
 
     /// Every reply and its bytes, as `protocol.txt` has them.

@@ -119,10 +119,11 @@ impl JobSession for Embedded {
     fn reserve(&mut self, wait: Duration) -> Result<Option<Job>> {
         let reserved = self.session.reserve_within(wait).wait()?;
         Ok(reserved.map(|reserved| {
+            let tube = Some(reserved.tube().to_owned());
             let job = reserved.keep();
             Job {
                 id: job.id.0,
-                tube: None,
+                tube,
                 body: job.body,
             }
         }))

@@ -84,13 +84,13 @@ async fn an_asynchronous_list_speaks_tls_to_each_server_with_its_own_authority_a
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_asynchronous_list_believes_no_other_authority_and_shows_no_other_token() {
+async fn an_asynchronous_list_is_refused_with_a_wrong_token_and_believes_no_other_authority() {
     let Some(two) = two() else {
         return;
     };
     let [one, other] = two.configs.clone();
-    let swapped = one.clone().token("of another server");
-    let servers = list([swapped, other]);
+    let unknown = one.clone().token("wrong");
+    let servers = list([unknown, other]);
     let tubes = NAMES.map(|name| tube_on(&servers, name));
     let mut client = servers.async_client();
     let refused = client.put(Put::new("x").tube(&tubes[0])).await.unwrap_err();
