@@ -170,10 +170,13 @@ fn the_same_worker_runs_on_a_queue_in_this_process() {
     let seen = ends_each_job_as_its_handler_says(queue.clone());
     let dead = Outcome::Failed(Failed::DeadLettered("dead".to_owned()));
     assert_eq!(seen.count(|it| *it == dead), 2);
-    assert_eq!(
-        queue.peek_buried("mail").wait().unwrap().body,
-        mail_body("never")
-    );
+    // Which of them was buried first is up to the threads.
+    let mut buried = Vec::new();
+    while let Ok(job) = queue.peek_buried("mail").wait() {
+        queue.delete(job.id).wait().unwrap();
+        buried.push(job.body);
+    }
+    assert!(buried.contains(&mail_body("never")), "{buried:?}");
 }
 
 fn mail_body(to: &str) -> Vec<u8> {
