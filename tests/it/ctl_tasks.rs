@@ -105,7 +105,9 @@ fn which_tube_is_stuck_and_why() {
     );
     assert!(said.contains("`bsd-ctl unpause calm`"), "{said}");
     assert_eq!(ctl(&site, "doctor --least critical").0, OK);
+    // Lines end where the terminal does.
     let said = done(&site, "why held");
+    let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(said.contains("held: 2 ready, 1 reserved"), "{said}");
     assert!(said.contains("lets 1 job be reserved at a time"), "{said}");
     assert!(
