@@ -13,7 +13,7 @@ use super::layout::{Frame, Place, facts};
 use super::live::Live;
 use super::span::Span;
 use super::subject::Subject;
-use super::tube_history::{LONG_MAX, TubeSample};
+use super::tube_history::{LONG_MAX, TUBES_MAX, TubeSample};
 use super::viewer::Viewer;
 use super::{Asked, PageView, SAID, SPAN, percentiles, policy, schedules, search, trouble, words};
 use crate::State;
@@ -135,26 +135,42 @@ fn numbers_of(
                 }
             }
         }
-        div class="beside" {
-            @if span.0 == "10min" && let Some(values) = history.tubes.ready(name) {
-                @let line = Line { name: "ready jobs", colour: 0, values };
-                (chart(live, "line", "Ready jobs", span, &[line], Unit::Count))
-            }
-            (facts(&[
-                ("Oldest ready job", time("oldest", &tube["oldest_ready_age_seconds"])),
-                ("Urgent jobs", count("urgent", &jobs["urgent"])),
-                ("Puts", count("puts", &tube["puts"])),
-                ("Deletes", count("deletes", &tube["deletes"])),
-                ("Connections that use it", count("users", &tube["users"])),
-                ("that watch it", count("watchers", &tube["watchers"])),
-                ("that wait for its jobs", count("waiting", &tube["waiting"])),
-                ("Pause left", time("pause", &tube["pause_left_seconds"])),
-                ("Times paused", count("pauses", &tube["pauses"])),
-            ]))
-        }
+        (facts(&[
+            ("Oldest ready job", time("oldest", &tube["oldest_ready_age_seconds"])),
+            ("Urgent jobs", count("urgent", &jobs["urgent"])),
+            ("Puts", count("puts", &tube["puts"])),
+            ("Deletes", count("deletes", &tube["deletes"])),
+            ("Connections that use it", count("users", &tube["users"])),
+            ("that watch it", count("watchers", &tube["watchers"])),
+            ("that wait for its jobs", count("waiting", &tube["waiting"])),
+            ("Pause left", time("pause", &tube["pause_left_seconds"])),
+            ("Times paused", count("pauses", &tube["pauses"])),
+        ]))
         (spans(&path, span, &history))
-        @if span.0 != "10min" { (charts(&history, name, span, live)) }
+        @match span.0 {
+            "10min" => (short_chart(&history, name, span, live)),
+            _ => (charts(&history, name, span, live)),
+        }
         (percentiles::of_tube(&tube["tally"], live))
+    }
+}
+
+/// How it was in the last 10 minutes, if that is kept.
+fn short_chart(history: &History, name: &str, span: Span, live: &Live) -> Markup {
+    let Some(values) = history.tubes.ready(name) else {
+        return html! {
+            p { "Of this tube nothing is kept: it has no jobs, or " (TUBES_MAX) " others have some." }
+        };
+    };
+    let line = Line {
+        name: "ready jobs",
+        colour: 0,
+        values,
+    };
+    html! {
+        div class="charts" {
+            (chart(live, "line", "Ready jobs", span, &[line], Unit::Count))
+        }
     }
 }
 

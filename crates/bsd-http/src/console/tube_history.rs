@@ -13,7 +13,7 @@ use crate::snapshot::{Snapshot, TubeFigures};
 use bsd::types::{SECOND_NS, Time};
 
 /// Tubes of which samples are kept, the first that have jobs.
-const TUBES_MAX: usize = 500;
+pub(super) const TUBES_MAX: usize = 500;
 /// Those of them of which more is kept than 10 minutes.
 pub(super) const LONG_MAX: usize = 100;
 /// Samples of ready jobs that are kept: 10 minutes.
