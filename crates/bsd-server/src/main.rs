@@ -372,9 +372,17 @@ fn options(
         waker: Some(reactor.waker()),
         progress: Some(progress(clock, "replaying the log")),
         cpu_times: Some(bsd_net::cpu_times),
-        tallied_tubes_max: config.http.as_ref().map_or(0, |http| http.tubes_max),
+        tallied_tubes_max: tallied_tubes_max(config),
         ..Options::default()
     }
+}
+
+/// Tubes with histograms of their own: each adds 30 lines to a scrape.
+const TALLIED_TUBES_MAX: usize = 1000;
+
+fn tallied_tubes_max(config: &Config) -> usize {
+    let with_lines = config.http.as_ref().map_or(0, |http| http.tubes_max);
+    with_lines.min(TALLIED_TUBES_MAX)
 }
 
 /// Report what the start found, and what clients can rely on from now on.
