@@ -15,8 +15,8 @@ const REUSED_BUFFER_MAX: usize = 2 << 20;
 /// This many buffers are kept for reuse.
 const SPARE_BUFFERS: usize = 2;
 
-/// A new buffer has room for the frame before, if that is no larger than this many bytes: most frames
-/// are about as large as the one before.
+/// A new buffer has room for as many bytes as the frame before had, and for this many at most: most
+/// frames are about as large as the one before.
 const FIRST_CAPACITY_MAX: usize = 4 << 10;
 
 /// A bounded window over the end of the log.
