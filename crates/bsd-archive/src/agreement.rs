@@ -23,7 +23,7 @@ use super::restore::{Restored, restore};
 use super::sim::SimStore;
 use super::store::{Answer, Flight, Listed, Put, Store, Trouble, Want};
 use super::survey::{Depth, Survey, Why, survey};
-use super::tests::archived_with;
+use super::tests::{archived_with, follower};
 use super::{RestoreError, Until};
 use bsd::engine::Options;
 use bsd::random::Random;
@@ -763,17 +763,7 @@ fn a_standby_that_has_fallen_behind_reads_many_links_at_a_time() {
     let mut world = archived_with(1 << 30);
     let store = world.store.copy();
     let counter = Arc::new(FailsAfter::new(&store, u64::MAX, 0));
-    let mut follower = Follower::new(Setup {
-        store: counter.clone(),
-        wait: Arc::new(store.clone()),
-        log: None,
-        options: Options {
-            dir: Some("/standby".into()),
-            fs: Arc::new(SimFs::new(5)),
-            ..Options::default()
-        },
-        node: "standby".to_owned(),
-    });
+    let mut follower = follower(counter.clone(), &store);
     let mut follow = |now| while follower.step(now, &mut |_, _| ()).unwrap() != Did::Nothing {};
     let copy = |world: &World| {
         for name in world.store.names() {

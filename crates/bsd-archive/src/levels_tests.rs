@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use super::claims::put_claim;
 use super::expire::{Keep, plan};
 use super::flight::InTurn;
-use super::follow::{Did, Follower, Setup};
+use super::follow::Did;
 use super::format::{HEAD_SIZE, Head, Kind, chain_dir, numbered};
 use super::histories::{LOG, World};
 use super::joined::Joined;
@@ -18,9 +18,8 @@ use super::restore::{Restored, restore};
 use super::sim::SimStore;
 use super::store::{Flight, Listed, Put, Store, Trouble};
 use super::survey::{Depth, Survey, survey};
-use super::tests::archived_with;
+use super::tests::{archived_with, follower};
 use super::{RestoreError, Until};
-use bsd::engine::Options;
 use bsd::storage::SimFs;
 use bsd::storage::disk::Fs;
 use bsd::storage::disk::sim::Crash;
@@ -597,20 +596,6 @@ fn a_writer_and_a_standby_go_on_behind_joined_links_when_the_last_one_is_lost() 
     while standby.step(world.now, &mut |_, _| ()).unwrap() != Did::Nothing {}
     let promoted = standby.promote(world.now, false, &mut |_, _| ()).unwrap();
     assert_eq!(promoted.unwrap().at, wanted);
-}
-
-fn follower(store: Arc<dyn Store>, wait: &SimStore) -> Follower {
-    Follower::new(Setup {
-        store,
-        wait: Arc::new(wait.clone()),
-        log: None,
-        options: Options {
-            dir: Some("/standby".into()),
-            fs: Arc::new(SimFs::new(5)),
-            ..Options::default()
-        },
-        node: "standby".to_owned(),
-    })
 }
 
 #[test]

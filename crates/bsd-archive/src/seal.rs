@@ -16,7 +16,7 @@ use ring::error::Unspecified;
 use ring::hkdf::{HKDF_SHA256, Salt};
 use ring::rand::{SecureRandom, SystemRandom};
 
-use super::format::{BODY_SIZE_MAX, Fault, HEAD_SIZE};
+use super::format::{BODY_SIZE_MAX, Fault, HEAD_SIZE, u32_at, u64_at};
 use super::keys::{KEY_SIZE, KEYS_MAX, Key, KeyId};
 
 /// The version of the form.
@@ -112,18 +112,6 @@ pub(super) fn may_be_head_alone(listed_size: u64) -> bool {
 pub(super) fn may_hold(listed_size: u64, size: u64) -> bool {
     let sizes = header_size(0) as u64..=size + OVERHEAD_MAX;
     listed_size == size || sizes.contains(&listed_size)
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    let mut field = [0; 4];
-    field.copy_from_slice(&bytes[at..at + 4]);
-    u32::from_le_bytes(field)
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    let mut field = [0; 8];
-    field.copy_from_slice(&bytes[at..at + 8]);
-    u64::from_le_bytes(field)
 }
 
 /// The checksum of a header, which is one of the name too: a copy under another name has another.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::ahead::ReadAhead;
 use super::expire::{Keep, plan};
-use super::follow::{Did, Follower, Setup};
+use super::follow::Did;
 use super::format::{
     BODY_SIZE_MAX, HEAD_SIZE, Head, chain_dir, joined_dir, number_in, numbered, parts_dir,
 };
@@ -17,10 +17,10 @@ use super::seal::{Closed, check, enough_for, is_sealed, open, seal};
 use super::sim::SimStore;
 use super::store::{Put, Store, Want};
 use super::survey::{Depth, Survey, survey};
+use super::tests::follower;
 use super::unopened::{Unopened, look};
 use super::writer::Failure;
 use super::{Codec, KEYS_MAX, Key, RestoreError, Until};
-use bsd::engine::Options;
 use bsd::random::Random;
 use bsd::storage::SimFs;
 use bsd::storage::disk::Fs;
@@ -293,7 +293,8 @@ fn an_archive_that_is_compressed_and_encrypted_is_verified_restored_expired_and_
         assert_eq!(surveyed(&world.store, Depth::Lists), all);
         let (restored, _) = world.check(Until::End).unwrap();
         assert_eq!(restored.jobs, 40);
-        let mut follower = follower(&world.store);
+        let store = Arc::new(world.store.clone());
+        let mut follower = follower(store, &world.store);
         while follower.step(world.now, &mut |_, _| ()).unwrap() != Did::Nothing {}
         assert_eq!(follower.jobs(), 40);
         let (age_ns, bases) = (0, 1);
@@ -312,20 +313,6 @@ fn an_archive_that_is_compressed_and_encrypted_is_verified_restored_expired_and_
         assert_eq!(surveyed(&world.store, Depth::Everything).bad, []);
         assert_eq!(world.check(Until::End).unwrap().0.jobs, 40);
     }
-}
-
-fn follower(store: &SimStore) -> Follower {
-    Follower::new(Setup {
-        store: Arc::new(store.clone()),
-        wait: Arc::new(store.clone()),
-        log: None,
-        options: Options {
-            dir: Some("/standby".into()),
-            fs: Arc::new(SimFs::new(5)),
-            ..Options::default()
-        },
-        node: "standby".to_owned(),
-    })
 }
 
 #[test]
@@ -469,7 +456,7 @@ fn without_its_key_nothing_is_restored_or_taken_over_and_the_error_names_the_key
             "it is not tried again for minutes"
         );
         assert!(matches!(
-            follower(store).step(world.now, &mut |_, _| ()),
+            follower(Arc::new(store.clone()), store).step(world.now, &mut |_, _| ()),
             Err(super::follow::FollowError::Trouble(_))
         ));
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::chain::{Bad, is_archive, logs};
+use super::follow::{Follower, Setup};
 use super::forget::{forget, objects};
 use super::format::{HEAD_SIZE, Head, Kind, bases_dir, chain_dir, numbered, parts_dir};
 use super::histories::{LOG, World};
@@ -13,15 +14,31 @@ use super::store::Store;
 use super::survey::{Depth, Survey, survey};
 use super::writer::{Done, Failure};
 use super::{RestoreError, Until};
+use bsd::engine::Options;
 use bsd::protocol::Command;
-use bsd::storage::SyncPolicy;
 use bsd::storage::disk::sim::Crash;
 use bsd::storage::format::LogId;
+use bsd::storage::{SimFs, SyncPolicy};
 use bsd::types::{JobId, Position};
 
 /// A server with some jobs, all of them archived.
 fn archived() -> World {
     archived_with(1 << 30)
+}
+
+/// A standby that has followed nothing yet, and reads `store` in the time of `wait`.
+pub(super) fn follower(store: Arc<dyn Store>, wait: &SimStore) -> Follower {
+    Follower::new(Setup {
+        store,
+        wait: Arc::new(wait.clone()),
+        log: None,
+        options: Options {
+            dir: Some("/standby".into()),
+            fs: Arc::new(SimFs::new(5)),
+            ..Options::default()
+        },
+        node: "standby".to_owned(),
+    })
 }
 
 /// The same; a new base is made after `base_min` bytes.
