@@ -77,6 +77,7 @@ impl Decoder {
     /// bytes that have arrived and were not decoded yet. `None`: more bytes are needed, and all of
     /// `input` has been consumed. Requests are returned in order, so call this until it returns
     /// `None`.
+    #[inline]
     pub fn decode<'a, 'i: 'a>(
         &'a mut self,
         input: &mut &'i [u8],
@@ -84,10 +85,21 @@ impl Decoder {
     ) -> Option<Request<'a>> {
         match self.state {
             State::Line => self.line(input, limits),
+            _ => self.go_on(input, limits),
+        }
+    }
+
+    /// The same where the next bytes do not begin a line, or end what was lent.
+    fn go_on<'a, 'i: 'a>(
+        &'a mut self,
+        input: &mut &'i [u8],
+        limits: Limits,
+    ) -> Option<Request<'a>> {
+        match self.state {
             State::LongLine { last } => self.long_line(last, input),
             State::Body { put, begun } => self.body(put, begun, input, limits),
             State::Skip { left, refusal, op } => self.skip(left, (refusal, op), input),
-            State::Lent => {
+            State::Line | State::Lent => {
                 self.end_request();
                 self.line(input, limits)
             }

@@ -4,10 +4,12 @@
 //! appended to one buffer per connection, so that the replies of a turn are sent in one write; the
 //! only allocation is that buffer's growth.
 
-use super::number::push_u64;
+use super::number::{Backwards, push_u64};
 use super::yaml::{write_ids, write_jobs};
 use super::{BatchJob, Batched, JobPage, Refusal, Reply, Report, Shown};
 use crate::types::JobId;
+
+const CRLF: &[u8; 2] = b"\r\n";
 
 /// Digits of the largest number.
 const NUMBER_SIZE_MAX: usize = 20;
@@ -15,17 +17,17 @@ const NUMBER_SIZE_MAX: usize = 20;
 /// Appends the bytes of `reply` to `out`.
 pub fn encode(reply: &Reply<'_>, out: &mut Vec<u8>) {
     match *reply {
-        Reply::Inserted(id) => number("INSERTED ", id.0, out),
-        Reply::Exists(id) => number("EXISTS ", id.0, out),
+        Reply::Inserted(id) => number(b"INSERTED ", id.0, out),
+        Reply::Exists(id) => number(b"EXISTS ", id.0, out),
         Reply::Using(tube) => name("USING ", tube, out),
-        Reply::Reserved(id, body) => job("RESERVED ", id, body, out),
+        Reply::Reserved(id, body) => job(b"RESERVED ", id, body, out),
         Reply::ReservedBatch(jobs) => reserved_batch(jobs, out),
-        Reply::Found(id, body) => job("FOUND ", id, body, out),
-        Reply::Yaml(document) => sized("OK ", document, out),
+        Reply::Found(id, body) => job(b"FOUND ", id, body, out),
+        Reply::Yaml(document) => sized(b"OK ", document, out),
         Reply::Report(report) => document(report, out),
         Reply::Jobs(page) => jobs(page, out),
-        Reply::Watching(count) => number("WATCHING ", count as u64, out),
-        Reply::KickedCount(count) => number("KICKED ", count, out),
+        Reply::Watching(count) => number(b"WATCHING ", count as u64, out),
+        Reply::KickedCount(count) => number(b"KICKED ", count, out),
         Reply::Kicked => word("KICKED\r\n", out),
         Reply::Deleted => word("DELETED\r\n", out),
         Reply::Released => word("RELEASED\r\n", out),
@@ -34,7 +36,7 @@ pub fn encode(reply: &Reply<'_>, out: &mut Vec<u8>) {
         Reply::Paused => word("PAUSED\r\n", out),
         Reply::Aborted => word("ABORTED\r\n", out),
         Reply::Moved => word("MOVED\r\n", out),
-        Reply::Cleared(count) => number("CLEARED ", count, out),
+        Reply::Cleared(count) => number(b"CLEARED ", count, out),
         Reply::PolicySet => word("POLICY_SET\r\n", out),
         Reply::ScheduleSet => word("SCHEDULE_SET\r\n", out),
         Reply::DeadLettered(tube) => {
@@ -59,12 +61,12 @@ pub fn encode(reply: &Reply<'_>, out: &mut Vec<u8>) {
 /// Appends the line of a [`Reply::Yaml`] whose document has `size` bytes. The document must follow,
 /// and then [`encode_document_end`].
 pub fn encode_document_begin(size: usize, out: &mut Vec<u8>) {
-    number("OK ", size as u64, out);
+    number(b"OK ", size as u64, out);
 }
 
 /// Appends the end of a document or a body.
 pub fn encode_document_end(out: &mut Vec<u8>) {
-    out.extend_from_slice(b"\r\n");
+    out.extend_from_slice(CRLF);
 }
 
 /// Appends the line of a [`Reply::Reserved`] or [`Reply::Found`], or the lines of a
@@ -75,12 +77,12 @@ pub fn encode_body_begin(shown: Shown<'_>, id: JobId, size: usize, out: &mut Vec
         Shown::Reserved => word("RESERVED ", out),
         Shown::Found => word("FOUND ", out),
         Shown::Batch(tube) => {
-            number("RESERVED_BATCH ", 1, out);
+            number(b"RESERVED_BATCH ", 1, out);
             return batch_job_begin(id, tube, size, out);
         }
     }
     push_u64(out, id.0);
-    number(" ", size as u64, out);
+    number(b" ", size as u64, out);
 }
 
 fn refusal_line(refusal: Refusal) -> &'static str {
@@ -97,16 +99,18 @@ fn word(line: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(line.as_bytes());
 }
 
-fn number(word: &str, number: u64, out: &mut Vec<u8>) {
-    out.extend_from_slice(word.as_bytes());
-    push_u64(out, number);
-    out.extend_from_slice(b"\r\n");
+fn number<const SIZE: usize>(word: &[u8; SIZE], number: u64, out: &mut Vec<u8>) {
+    let mut line = Backwards::new();
+    line.word(CRLF);
+    line.number(number);
+    line.word(word);
+    out.extend_from_slice(line.bytes());
 }
 
 fn name(word: &str, name: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(word.as_bytes());
     out.extend_from_slice(name.as_bytes());
-    out.extend_from_slice(b"\r\n");
+    out.extend_from_slice(CRLF);
 }
 
 // Replies of extended commands are not inlined into `encode`: each other reply would pay for them.
@@ -115,7 +119,7 @@ fn reserved_batch(jobs: &[BatchJob<'_>], out: &mut Vec<u8>) {
     let size = |job: &BatchJob<'_>| job.tube.len() + job.body.len() + 2 * NUMBER_SIZE_MAX + 10;
     // Reserved at once: growing step by step might end with twice the size.
     out.reserve(jobs.iter().map(size).sum::<usize>() + 2 * NUMBER_SIZE_MAX);
-    number("RESERVED_BATCH ", jobs.len() as u64, out);
+    number(b"RESERVED_BATCH ", jobs.len() as u64, out);
     for job in jobs {
         batch_job_begin(job.id, job.tube, job.body.len(), out);
         out.extend_from_slice(job.body);
@@ -129,7 +133,7 @@ fn batch_job_begin(id: JobId, tube: &str, size: usize, out: &mut Vec<u8>) {
     push_u64(out, id.0);
     word(" ", out);
     word(tube, out);
-    number(" ", size as u64, out);
+    number(b" ", size as u64, out);
 }
 
 /// Written where it belongs, and moved to make place for the line before it: its size is known only then.
@@ -138,16 +142,16 @@ fn document(report: &Report, out: &mut Vec<u8>) {
     let begin = out.len();
     report.write(out);
     let end = out.len();
-    number("OK ", (end - begin) as u64, out);
+    number(b"OK ", (end - begin) as u64, out);
     out[begin..].rotate_left(end - begin);
-    out.extend_from_slice(b"\r\n");
+    out.extend_from_slice(CRLF);
 }
 
 #[inline(never)]
 fn jobs(page: &JobPage, out: &mut Vec<u8>) {
     let mut document = Vec::new();
     write_jobs(page, &mut document);
-    sized("OK ", &document, out);
+    sized(b"OK ", &document, out);
 }
 
 /// `<word> <count> <bytes>\r\n<list>\r\n`
@@ -164,23 +168,37 @@ fn batch(done: Batched, count: u64, missing: &[JobId], out: &mut Vec<u8>) {
         out,
     );
     push_u64(out, count);
-    sized(" ", &document, out);
+    sized(b" ", &document, out);
 }
 
 /// `<word><id> <bytes>\r\n<body>\r\n`
-fn job(word: &str, id: JobId, body: &[u8], out: &mut Vec<u8>) {
-    out.extend_from_slice(word.as_bytes());
-    push_u64(out, id.0);
-    sized(" ", body, out);
+fn job<const SIZE: usize>(word: &[u8; SIZE], id: JobId, body: &[u8], out: &mut Vec<u8>) {
+    let mut line = Backwards::new();
+    line.word(CRLF);
+    line.number(body.len() as u64);
+    line.word(b" ");
+    line.number(id.0);
+    line.word(word);
+    behind(line.bytes(), body, out);
 }
 
 /// `<word><bytes>\r\n<data>\r\n`
-fn sized(word: &str, data: &[u8], out: &mut Vec<u8>) {
+fn sized<const SIZE: usize>(word: &[u8; SIZE], data: &[u8], out: &mut Vec<u8>) {
+    let mut line = Backwards::new();
+    line.word(CRLF);
+    line.number(data.len() as u64);
+    line.word(word);
+    behind(line.bytes(), data, out);
+}
+
+/// Data behind the line that says its size.
+#[inline(always)]
+fn behind(line: &[u8], data: &[u8], out: &mut Vec<u8>) {
     // Reserved at once: growing step by step might end with twice the size.
-    out.reserve(word.len() + NUMBER_SIZE_MAX + data.len() + 4);
-    number(word, data.len() as u64, out);
+    out.reserve(line.len() + data.len() + CRLF.len());
+    out.extend_from_slice(line);
     out.extend_from_slice(data);
-    out.extend_from_slice(b"\r\n");
+    out.extend_from_slice(CRLF);
 }
 
 #[cfg(test)]

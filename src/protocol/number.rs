@@ -26,24 +26,35 @@ pub(super) fn take_u64(text: &mut &[u8]) -> Option<u64> {
     while let [b' ', after @ ..] = rest {
         rest = after;
     }
-    let (mut number, digits) = (0_u64, rest.len());
-    // Numbers of these digits cannot overflow.
-    for _ in 0..SURE_DIGITS {
-        let [digit @ b'0'..=b'9', after @ ..] = rest else {
-            *text = rest;
-            return (rest.len() < digits).then_some(number);
-        };
-        number = number * 10 + u64::from(digit - b'0');
-        rest = after;
+    let (mut number, mut count) = (0_u64, 0);
+    while let Some(digit) = digit_at(rest, count) {
+        number = number.wrapping_mul(10).wrapping_add(digit);
+        count += 1;
     }
-    while let [digit @ b'0'..=b'9', after @ ..] = rest {
-        number = number
-            .checked_mul(10)?
-            .checked_add(u64::from(digit - b'0'))?;
-        rest = after;
+    let (digits, after) = rest.split_at(count);
+    *text = after;
+    match count {
+        0 => None,
+        1..=SURE_DIGITS => Some(number),
+        _ => many_digits(digits),
     }
-    *text = rest;
-    (rest.len() < digits).then_some(number)
+}
+
+/// The value of the digit at this place, if there is one.
+#[inline(always)]
+fn digit_at(text: &[u8], at: usize) -> Option<u64> {
+    let value = text.get(at)?.wrapping_sub(b'0');
+    (value < 10).then_some(value.into())
+}
+
+/// The number of so many digits that it may not fit.
+#[cold]
+fn many_digits(digits: &[u8]) -> Option<u64> {
+    let digit_of = |byte: &u8| u64::from(byte - b'0');
+    let mut digits = digits.iter().map(digit_of);
+    digits.try_fold(0_u64, |number, digit| {
+        number.checked_mul(10)?.checked_add(digit)
+    })
 }
 
 /// [`take_u64`] for numbers below 2^32.
@@ -82,19 +93,55 @@ pub(super) fn c_unsigned_long(mut text: &[u8]) -> Option<u64> {
 }
 
 /// Appends `number` in decimal.
-pub(super) fn push_u64(out: &mut Vec<u8>, mut number: u64) {
-    const DIGITS_MAX: usize = 20; // of 2^64 - 1
-    let mut digits = [0; DIGITS_MAX];
-    let mut start = DIGITS_MAX;
-    while number >= 100 {
-        start -= 2;
-        digits[start..start + 2].copy_from_slice(&PAIRS[(number % 100) as usize]);
-        number /= 100;
+pub(super) fn push_u64(out: &mut Vec<u8>, number: u64) {
+    let mut text = Backwards::new();
+    text.number(number);
+    out.extend_from_slice(text.bytes());
+}
+
+/// A line, or its end, written from the last byte to the first: so no number is measured before it is
+/// written, and all is appended at once.
+pub(super) struct Backwards {
+    bytes: [u8; LINE_SIZE],
+    start: usize,
+}
+
+/// Room for a word, two numbers, a blank, and the end of the line.
+const LINE_SIZE: usize = 64;
+
+impl Backwards {
+    /// Nothing is written.
+    #[inline(always)]
+    pub(super) fn new() -> Backwards {
+        Backwards {
+            bytes: [0; LINE_SIZE],
+            start: LINE_SIZE,
+        }
     }
-    start -= 2;
-    digits[start..start + 2].copy_from_slice(&PAIRS[number as usize]);
-    start += usize::from(number < 10);
-    out.extend_from_slice(&digits[start..]);
+
+    /// This comes before what is written.
+    #[inline(always)]
+    pub(super) fn word<const SIZE: usize>(&mut self, word: &[u8; SIZE]) {
+        self.start -= SIZE;
+        self.bytes[self.start..self.start + SIZE].copy_from_slice(word);
+    }
+
+    /// This number, in decimal, comes before what is written.
+    #[inline(always)]
+    pub(super) fn number(&mut self, mut number: u64) {
+        while number >= 100 {
+            self.word(&PAIRS[(number % 100) as usize]);
+            number /= 100;
+        }
+        self.word(&PAIRS[number as usize]);
+        self.start += usize::from(number < 10);
+    }
+
+    /// What is written.
+    #[inline(always)]
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes[self.start..]
+    }
 }
 
 /// `isspace` in the C locale.

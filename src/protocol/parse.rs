@@ -92,8 +92,13 @@ pub(super) struct PutLine {
 
 /// Reads a `put` line, without its CR LF. `None`: it is not one, or its numbers cannot be read;
 /// then [`line()`] says what is wrong.
+#[inline(always)]
 pub(super) fn put(line: &[u8]) -> Option<PutLine> {
-    let mut rest = line.strip_prefix(b"put ")?;
+    put_numbers(line.strip_prefix(b"put ")?)
+}
+
+#[inline(always)]
+fn put_numbers(mut rest: &[u8]) -> Option<PutLine> {
     let put = PutLine {
         pri: take_u32(&mut rest)?,
         delay: take_u32(&mut rest)?,
