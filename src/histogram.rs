@@ -96,7 +96,11 @@ impl Histogram {
     /// bucket. Only one thread may call this.
     pub fn note(&self, ns: i64) -> usize {
         let ns = ns.max(0);
-        let bucket = self.bounds.partition_point(|bound| *bound < ns);
+        // Most times are short.
+        let bucket = match self.bounds.first() {
+            Some(least) if ns <= *least => 0,
+            _ => self.bounds.partition_point(|bound| *bound < ns),
+        };
         add(&self.counts[bucket], 1);
         add(&self.sum_ns, ns as u64);
         bucket

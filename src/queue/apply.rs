@@ -199,7 +199,7 @@ impl Queue {
         let update_freed = self.record_update(job, place);
         self.note_change(job, &new, now);
         self.count_change(job, &new);
-        self.note_hold(job, now);
+        self.note_hold(job, self.jobs.extra(job).deadline, now);
         self.detach(job);
         self.set_durable(job, new);
         self.attach(job, new.state);
@@ -210,13 +210,14 @@ impl Queue {
         })
     }
 
-    /// A job that may be reserved is so no more.
-    fn note_hold(&mut self, handle: JobHandle, now: Time) {
+    /// A job that may be reserved, until `deadline`, is so no more.
+    #[inline]
+    fn note_hold(&mut self, handle: JobHandle, deadline: Time, now: Time) {
         let job = &self.jobs[handle];
         if job.state != JobState::Reserved {
             return;
         }
-        let left = self.jobs.extra(handle).deadline.since(now);
+        let left = deadline.since(now);
         let held = i64::from(job.ttr) * SECOND_NS - left;
         let bucket = self.holds.note(held);
         if let Some(tally) = self.tally(handle) {
@@ -243,10 +244,11 @@ impl Queue {
             return Applied::ORPHAN;
         };
         let is_doomed = !self.jobs.doomed.is_empty() && self.leave_doom(handle);
+        let extra = self.jobs.extra(handle);
+        let (update_freed, deadline) = (existing(extra.update_place), extra.deadline);
         self.note_job(handle, Happened::Delete, now);
-        self.note_hold(handle, now);
+        self.note_hold(handle, deadline, now);
         self.count_event(handle, |events| events.deletes += 1);
-        let update_freed = existing(self.jobs.extra(handle).update_place);
         if !is_doomed {
             self.detach(handle);
         }

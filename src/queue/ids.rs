@@ -153,6 +153,7 @@ impl<K> IdTable<K> {
 
     /// Enters a job. `false`, and nothing is changed, if the id is taken.
     #[must_use]
+    #[inline]
     pub(super) fn insert(&mut self, id: JobId, job: Handle<K>) -> bool {
         if !self.lone.is_empty() && self.lone.contains_key(&id) {
             return false;

@@ -290,6 +290,7 @@ impl Jobs {
     }
 
     /// The job's extra part, or its default.
+    #[inline]
     pub(super) fn extra(&self, handle: JobHandle) -> &JobExtra {
         self.slab[handle]
             .extra
@@ -297,21 +298,23 @@ impl Jobs {
     }
 
     /// The job's extra part, which is created if necessary.
+    #[inline]
     pub(super) fn extra_mut(&mut self, handle: JobHandle) -> &mut JobExtra {
-        let job = &mut self.slab[handle];
-        let extra = match job.extra {
+        let extra = match self.slab[handle].extra {
             Some(extra) => extra,
-            None => {
-                let deadline = job.put_deadline();
-                let extra = self.extras.insert(JobExtra {
-                    deadline,
-                    ..UNTOUCHED
-                });
-                job.extra = Some(extra);
-                extra
-            }
+            None => self.add_extra(handle),
         };
         &mut self.extras[extra]
+    }
+
+    fn add_extra(&mut self, handle: JobHandle) -> JobExtraHandle {
+        let job = &mut self.slab[handle];
+        let extra = self.extras.insert(JobExtra {
+            deadline: job.put_deadline(),
+            ..UNTOUCHED
+        });
+        job.extra = Some(extra);
+        extra
     }
 
     /// Frees the extra part of a ready job if all its values are the default.

@@ -413,6 +413,7 @@ impl Queue {
 
     /// The place of a job's put record, and what the size of that depends on.
     #[must_use]
+    #[inline]
     pub fn put_record(&self, id: JobId) -> Option<(Place, RecordDims)> {
         let handle = self.jobs.find(id)?;
         let job = &self.jobs[handle];

@@ -150,6 +150,7 @@ impl Queue {
         found.filter(|job| self.has_reserved(id, *job))
     }
 
+    #[inline(always)]
     fn has_reserved(&self, id: ClientId, job: JobHandle) -> bool {
         self.jobs.extra(job).reserver == Some(self.client_handle(id))
     }
@@ -169,8 +170,12 @@ impl Queue {
             panic!("a reserved job without a client")
         };
         let key = (deadline, self.jobs[job].id);
-        self.clients[client].reserved.insert(key);
-        self.reschedule(client);
+        let reserved = &mut self.clients[client].reserved;
+        reserved.insert(key);
+        // The next event of a client is about the first of them.
+        if reserved.first() == Some(key) {
+            self.reschedule(client);
+        }
     }
 
     pub(super) fn take_from_reserver(&mut self, job: JobHandle) {

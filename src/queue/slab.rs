@@ -141,14 +141,21 @@ impl<K, T> Slab<K, T> {
         }
         let value = chunk.remove(offset(handle));
         if chunk.live == 0 {
-            chunk.vacant = END;
-            chunk.entries.clear();
-            self.spare = std::mem::take(&mut chunk.entries);
-            self.held -= 1;
-            self.drop_last_chunks();
+            self.free_chunk(number);
         }
         self.len -= 1;
         value
+    }
+
+    /// The chunk has no value.
+    #[cold]
+    fn free_chunk(&mut self, number: usize) {
+        let chunk = &mut self.chunks[number];
+        chunk.vacant = END;
+        chunk.entries.clear();
+        self.spare = std::mem::take(&mut chunk.entries);
+        self.held -= 1;
+        self.drop_last_chunks();
     }
 
     /// Removes the last chunks that have no memory.

@@ -169,11 +169,18 @@ impl Queue {
     }
 
     /// Call it after every change to a tube: updates the orders of tubes, or removes the tube.
+    #[inline]
     pub(super) fn reindex_or_remove(&mut self, handle: TubeHandle, now: Time) {
         let tube = &self.tubes[handle];
-        if tube.is_surely_needed() {
-            return self.reindex(handle);
+        if !tube.is_surely_needed() {
+            self.recount_or_remove(handle, now);
+        } else if !tube.is_in_no_order() {
+            self.reindex_in_orders(handle);
         }
+    }
+
+    fn recount_or_remove(&mut self, handle: TubeHandle, now: Time) {
+        let tube = &self.tubes[handle];
         let is_needed = tube.is_needed();
         self.tubes.recount(handle);
         match is_needed {

@@ -37,6 +37,7 @@ impl Queue {
     /// The job that a reserve of this client gets: the smallest (priority, id) of the tubes that it
     /// watches and that are not closed. Do not call it for a client for which [`Queue::takes_long`]
     /// is true.
+    #[inline]
     pub fn best_ready(&mut self, id: ClientId, now: Time) -> Option<JobId> {
         self.first_stocked(id, |tube| !tube.is_closed(now))
             .map(ReadyKey::id)
