@@ -239,7 +239,13 @@ impl Buffer {
             Some(Rest::Document(document)) => document.held(),
             Some(Rest::Body(sending)) => size_of::<Sending>() + sending.body.held(),
         };
-        self.bytes.capacity() + self.parked.capacity() * size_of::<Parked>() + rest
+        self.capacity() + rest
+    }
+
+    /// Bytes of memory without those of the rest.
+    #[inline]
+    pub(super) fn capacity(&self) -> usize {
+        self.bytes.capacity() + self.parked.capacity() * size_of::<Parked>()
     }
 
     pub(super) fn clear(&mut self) {

@@ -491,7 +491,8 @@ impl Outputs {
             "nothing is told in the middle of a document or a body"
         );
         let is_listed = output.dirty;
-        let (held_before, pending_before) = (buffer.held(), buffer.pending());
+        // It has no rest.
+        let (held_before, pending_before) = (buffer.capacity(), buffer.pending());
         add(buffer);
         self.held += buffer.held() - held_before;
         self.replied += buffer.pending() - pending_before;
