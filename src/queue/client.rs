@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use smallvec::SmallVec;
+
 use super::handle::{ClientHandle, TubeHandle};
 use super::job::{DueKey, ReadyKey};
 use super::order::Order;
@@ -10,10 +12,13 @@ use crate::types::{SECOND_NS, Time};
 /// In the last second of a reservation its client does not wait (`protocol.txt`, `DEADLINE_SOON`).
 const SAFETY_MARGIN_NS: i64 = SECOND_NS;
 
+/// The watch list of a client. That of nearly every client is short, and takes no memory of its own.
+pub(super) type Watched = SmallVec<[TubeHandle; 4]>;
+
 /// A client.
 pub(super) struct Client {
     pub(super) used: TubeHandle,
-    pub(super) watched: Vec<TubeHandle>,
+    pub(super) watched: Watched,
     /// Additional state, if it watches many tubes.
     pub(super) wide: Option<Box<Wide>>,
     pub(super) reserved: Order<DueKey>,

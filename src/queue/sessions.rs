@@ -7,6 +7,8 @@
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
+use smallvec::smallvec;
+
 use super::Queue;
 use super::client::Client;
 use super::handle::{ClientHandle, Handle, TubeHandle};
@@ -30,7 +32,7 @@ impl Queue {
         let tube = self.default_tube;
         let client = self.clients.insert(Client {
             used: tube,
-            watched: vec![tube],
+            watched: smallvec![tube],
             wide: None,
             reserved: Order::new(),
             wait: None,
