@@ -9,7 +9,7 @@ use mio::event::Event;
 use tracing::debug;
 
 use super::auth::Pass;
-use super::connection::{Connection, slot};
+use super::connection::{Connection, Ending, slot};
 use super::core::Core;
 use super::gate::Gate;
 use super::layers::Layers;
@@ -45,7 +45,7 @@ impl Server {
         if is_broken
             && (self.core.outputs.is_blocked(client) || !self.core.outputs.is_empty(client))
         {
-            return self.end(client, "the client is gone");
+            return self.end(client, Ending::Gone);
         }
         self.queue(client);
     }
@@ -154,13 +154,13 @@ impl Server {
     /// The connection is broken.
     fn fail(&mut self, client: ClientId, error: &io::Error) {
         debug!(client = client.0, "connection broken: {error}");
-        self.end(client, "the connection is broken");
+        self.end(client, Ending::Broken);
     }
 
     /// Close a connection, even if replies are unsent. This happens at once if it can: clients that
     /// come later are to find the jobs that this one leaves. But closing takes time, and thousands
     /// may leave at once; beyond this turn's bound a connection is listed.
-    pub(super) fn end(&mut self, client: ClientId, reason: &'static str) {
+    pub(super) fn end(&mut self, client: ClientId, reason: Ending) {
         if let Some(connection) = slot(&mut self.connections, client)
             && !std::mem::replace(&mut connection.leaving, true)
         {
@@ -187,7 +187,7 @@ impl Server {
             self.core.engine.forget_begun(client);
             if !is_body {
                 connection.drop_input();
-                self.end(client, "its requests took too much memory");
+                self.end(client, Ending::LargeRequests);
             }
             if let Some(connection) = slot(&mut self.connections, client) {
                 self.core.count_held(client, connection);
@@ -214,9 +214,10 @@ impl Server {
         let Some(mut connection) = self.connections[client.0 as usize].take() else {
             return;
         };
-        let reason = connection.ending.unwrap_or_default();
         let peer = self.core.outputs.peer(client);
-        debug!(target: CONNECTIONS, client = client.0, %peer, "closed: {reason}");
+        if let Some(reason) = connection.ending {
+            debug!(target: CONNECTIONS, client = client.0, %peer, "closed: {reason}");
+        }
         self.gate.forget(client, &mut connection);
         self.gate.uncount(peer, connection.is_counted);
         if let Some(auth) = &mut self.core.auth {

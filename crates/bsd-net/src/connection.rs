@@ -4,6 +4,7 @@
 //! the decoder), or input that arrived but may not run yet (the backlog). Replies to the client are
 //! kept in `output`.
 
+use std::fmt;
 use std::io::{self, Read};
 
 use super::auth::Pass;
@@ -26,6 +27,52 @@ pub(super) enum Input {
     End,
 }
 
+/// Why a connection is to be closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ending {
+    Quit,
+    Closed,
+    Gone,
+    Broken,
+    Http,
+    NoToken,
+    WrongToken,
+    OldToken,
+    NotIn,
+    SlowIn,
+    LargeRequests,
+    Dismissed,
+    LentBody,
+    UnreadReplies,
+    Stalled,
+    Idle,
+    NoLead,
+}
+
+impl fmt::Display for Ending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Ending::Quit => "quit",
+            Ending::Closed => "the client closed it",
+            Ending::Gone => "the client is gone",
+            Ending::Broken => "the connection is broken",
+            Ending::Http => "it speaks HTTP",
+            Ending::NoToken => "it has shown no token",
+            Ending::WrongToken => "its token is wrong",
+            Ending::OldToken => "its token does not hold any more",
+            Ending::NotIn => "it did not come in",
+            Ending::SlowIn => "it took too long to come in",
+            Ending::LargeRequests => "its requests took too much memory",
+            Ending::Dismissed => "an operator has closed it",
+            Ending::LentBody => "it has not taken a body that is kept for it alone",
+            Ending::UnreadReplies => "its unread replies took too much memory",
+            Ending::Stalled => "it has not taken its replies",
+            Ending::Idle => "it was idle for too long",
+            Ending::NoLead => "this member of the cluster does not lead any more",
+        })
+    }
+}
+
 /// An open connection.
 #[derive(Debug)]
 pub(super) struct Connection {
@@ -34,7 +81,7 @@ pub(super) struct Connection {
     backlog: Option<Box<Backlog>>,
     /// Why the connection is to be closed after all replies have been sent; nothing more is read or
     /// run.
-    pub(super) ending: Option<&'static str>,
+    pub(super) ending: Option<Ending>,
     /// The socket may hold bytes; the next event comes only after a read has emptied it.
     pub(super) readable: bool,
     /// The client has shut down its sending side; bytes before that may still be in the socket.
@@ -296,7 +343,7 @@ mod tests {
     #[test]
     fn a_connection_that_is_idle_costs_little() {
         assert!(
-            size_of::<Connection>() <= 176,
+            size_of::<Connection>() <= 120,
             "{}",
             size_of::<Connection>()
         );
@@ -474,7 +521,7 @@ mod tests {
         let (mut connection, _client) = pair();
         connection.keep_input(b"stats\r\n");
         connection.readable = true;
-        connection.ending = Some("quit");
+        connection.ending = Some(Ending::Quit);
         assert!(!connection.has_input());
     }
 }

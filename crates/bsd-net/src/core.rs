@@ -10,7 +10,7 @@ use tracing::{enabled, trace};
 
 use super::auth::{Auth, Pass};
 use super::bounds::{Bounds, StalledClients};
-use super::connection::{Connection, Input};
+use super::connection::{Connection, Ending, Input};
 use super::output::{Outputs, REPLIED_PER_TURN_MAX};
 use super::pulse::Pulse;
 use super::schedule::Room;
@@ -201,7 +201,7 @@ impl Core {
                     connection.takes_much |= count >= SHARE;
                 }
                 Input::Nothing => {}
-                Input::End => connection.ending = Some("the client closed it"),
+                Input::End => connection.ending = Some(Ending::Closed),
             }
         }
         self.set_aside(client, connection);
@@ -290,7 +290,7 @@ impl Core {
             } = request
             {
                 connection.is_http = true;
-                connection.ending = Some("it speaks HTTP");
+                connection.ending = Some(Ending::Http);
                 break;
             }
             if let Request::Auth(token) = request
@@ -315,7 +315,7 @@ impl Core {
                 self.outputs
                     .reply(client, self.engine.after(), Reply::NotAuthorized);
                 if connection.pass.is_asked() {
-                    connection.ending = Some("it has shown no token");
+                    connection.ending = Some(Ending::NoToken);
                     break;
                 }
             } else {
@@ -329,7 +329,7 @@ impl Core {
                     Flow::Next => {}
                     Flow::Blocked => self.block(client, connection.half_closed),
                     Flow::Close => {
-                        connection.ending = Some("quit");
+                        connection.ending = Some(Ending::Quit);
                         break;
                     }
                 }
@@ -509,20 +509,20 @@ impl Core {
     }
 
     /// The client to close because someone said so, or it does not take its replies, and why.
-    pub(super) fn next_to_close(&mut self) -> Option<(ClientId, &'static str)> {
+    pub(super) fn next_to_close(&mut self) -> Option<(ClientId, Ending)> {
         if let Some(client) = self.outputs.next_dismissed() {
-            return Some((client, "an operator has closed it"));
+            return Some((client, Ending::Dismissed));
         }
         if let Some((until, client)) = self.longest_lent()
             && until <= self.now.mono
         {
-            return Some((client, "it has not taken a body that is kept for it alone"));
+            return Some((client, Ending::LentBody));
         }
         let (_, client) = self.outputs.longest_stalled()?;
         if self.outputs.is_over() {
-            return Some((client, "its unread replies took too much memory"));
+            return Some((client, Ending::UnreadReplies));
         }
-        (self.next_stalled()? <= self.now.mono).then_some((client, "it has not taken its replies"))
+        (self.next_stalled()? <= self.now.mono).then_some((client, Ending::Stalled))
     }
 
     /// The client whose request is to be refused because too much is held for requests, or because

@@ -13,7 +13,7 @@ use tracing::{debug, error, info, warn};
 
 use super::auth::{Auth, Guesses};
 use super::bounds::StalledClients;
-use super::connection::{Connection, slot};
+use super::connection::{Connection, Ending, slot};
 use super::core::Core;
 use super::layers::Layers;
 use super::per_address::PerAddress;
@@ -263,7 +263,7 @@ impl Server {
         let lost = shown.filter(|(_, it)| !auth.still_holds(&it.pass));
         let lost: Vec<ClientId> = lost.map(|(client, _)| client).collect();
         for client in lost {
-            self.end(client, "its token does not hold any more");
+            self.end(client, Ending::OldToken);
         }
     }
 
@@ -304,7 +304,7 @@ impl Server {
                     let peer = self.core.outputs.peer(client);
                     self.gate.note_failure(peer, &error, self.core.now.mono);
                 }
-                self.end(client, "it did not come in");
+                self.end(client, Ending::NotIn);
             }
         }
     }
@@ -346,7 +346,7 @@ impl Server {
             && let Some(connection) = slot(&mut self.connections, client)
         {
             auth.forget(client, &mut connection.told_at);
-            connection.ending = Some("its token is wrong");
+            connection.ending = Some(Ending::WrongToken);
             let outputs = &mut self.core.outputs;
             outputs.reply(client, Ticket::NONE, Reply::NotAuthorized);
         }
@@ -355,7 +355,7 @@ impl Server {
                 return;
             };
             self.gate.forget(client, connection);
-            self.end(client, "it took too long to come in");
+            self.end(client, Ending::SlowIn);
         }
     }
 }

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::Server;
+use super::connection::Ending;
 use super::socket::Peer;
 use bsd::types::{ClientId, SECOND_NS, Time};
 
@@ -109,7 +110,7 @@ impl Server {
         };
         for client in looked_at.map(ClientId) {
             if self.is_idle(client, since) {
-                self.end(client, "it was idle for too long");
+                self.end(client, Ending::Idle);
             }
         }
     }
@@ -147,7 +148,7 @@ mod tests {
         per_address.leave(at("10.0.0.1:1"));
         assert_eq!(per_address.come(at("10.0.0.1:3")), Some(true));
         for _ in 0..5 {
-            assert_eq!(per_address.come(Peer::UNKNOWN), Some(false));
+            assert_eq!(per_address.come(Peer::Unknown), Some(false));
         }
         let mut all = PerAddress::of_at_most(None);
         assert_eq!(all.come(at("10.0.0.1:1")), Some(false));

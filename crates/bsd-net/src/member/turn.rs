@@ -3,12 +3,10 @@
 use mio::event::Event;
 
 use super::Member;
+use crate::connection::Ending;
 use crate::{RunError, Server};
 use bsd::types::{Now, Time};
 use bsd_cluster::replica::{ReplicaError, Standing};
-
-/// Why clients are closed when their server stops leading.
-const FELL: &str = "this member of the cluster does not lead any more";
 
 impl From<ReplicaError> for RunError {
     fn from(error: ReplicaError) -> RunError {
@@ -90,7 +88,7 @@ impl Server {
         for client in clients.map(|at| bsd::types::ClientId(at as u32)) {
             if self.connections[client.0 as usize].is_some() {
                 self.core.outputs.discard(client);
-                self.end(client, FELL);
+                self.end(client, Ending::NoLead);
             }
         }
         self.depart();

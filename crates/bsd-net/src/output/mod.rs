@@ -56,10 +56,25 @@ struct Output {
     /// When the client last took a part of its available replies; never: it has taken all.
     stalled: Since,
     peer: Peer,
+    /// What only clients with TLS or a token have.
+    secured: Option<Box<Secured>>,
+}
+
+/// There may be ten thousand of them.
+const _: () = assert!(size_of::<Output>() <= 56);
+
+#[derive(Debug, Default)]
+struct Secured {
     /// The name in the client's certificate, or of its token.
     name: Option<Arc<str>>,
     /// Bytes that are held below, in addition to the buffer, for a write that is not over.
     sealed: usize,
+}
+
+impl Output {
+    fn secured(&mut self) -> &mut Secured {
+        self.secured.get_or_insert_default()
+    }
 }
 
 /// The result of [`Outputs::send`].
@@ -197,7 +212,10 @@ impl Outputs {
 
     /// The client has this name, from its certificate or its token.
     pub(super) fn certify(&mut self, client: ClientId, name: Option<Arc<str>>) {
-        self.slot(client).name = name;
+        let output = self.slot(client);
+        if name.is_some() || output.secured.is_some() {
+            output.secured().name = name;
+        }
     }
 
     /// The client has shown a right token, of a holder with this name; it is told.
@@ -210,8 +228,11 @@ impl Outputs {
 
     /// This many bytes are held below the buffer for a write that is not over.
     pub(super) fn count_sealed(&mut self, client: ClientId, sealed: usize) {
-        let before = std::mem::replace(&mut self.slot(client).sealed, sealed);
-        self.held = self.held - before + sealed;
+        let output = self.slot(client);
+        if sealed > 0 || output.secured.is_some() {
+            let before = std::mem::replace(&mut output.secured().sealed, sealed);
+            self.held = self.held - before + sealed;
+        }
     }
 
     /// A new connection has this id.
@@ -432,7 +453,7 @@ impl ReplySink for Outputs {
         let unread = output.buffer.as_ref().map_or(0, |buffer| buffer.unread());
         Some(Link {
             peer: output.peer.address(),
-            name: output.name.clone(),
+            name: output.secured.as_ref().and_then(|it| it.name.clone()),
             unread,
         })
     }

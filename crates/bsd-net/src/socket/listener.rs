@@ -277,7 +277,7 @@ impl Listener {
             }
             ListeningSocket::Unix(listener) => {
                 let (stream, _) = listener.accept()?;
-                Ok((Stream::Unix(stream), Peer::UNKNOWN))
+                Ok((Stream::Unix(stream), Peer::Unknown))
             }
         }
     }

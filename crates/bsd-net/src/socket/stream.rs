@@ -2,8 +2,7 @@
 
 use std::fmt;
 use std::io::{self, Read, Write};
-use std::net::Shutdown;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, Shutdown, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,21 +30,30 @@ pub(crate) enum Entry {
 
 /// The other end of a connection, for the log: an address, or a process of this machine.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Peer(Option<SocketAddr>);
+pub(crate) enum Peer {
+    /// One end of a socket pair, or of a Unix socket.
+    #[default]
+    Unknown,
+    /// An address of IPv4.
+    Short(SocketAddrV4),
+    /// An address of IPv6, its port and its zone. A `SocketAddr` has a flow besides, which no address
+    /// of a client has, and is larger.
+    Long(Ipv6Addr, u16, u32),
+}
 
 impl Peer {
-    /// One end of a socket pair, or of a Unix socket.
-    pub(crate) const UNKNOWN: Peer = Peer(None);
-
     /// At this address.
     pub(crate) fn at(address: SocketAddr) -> Peer {
-        Peer(Some(address))
+        match address {
+            SocketAddr::V4(address) => Peer::Short(address),
+            SocketAddr::V6(at) => Peer::Long(*at.ip(), at.port(), at.scope_id()),
+        }
     }
 
     /// The range of addresses that one machine may have: the address itself, and of IPv6 the
     /// network of 64 bits. `None`: a process of this machine.
     pub(crate) fn place(self) -> Option<IpAddr> {
-        let address = self.0?.ip().to_canonical();
+        let address = self.address()?.ip().to_canonical();
         Some(match address {
             IpAddr::V4(_) => address,
             IpAddr::V6(long) => IpAddr::from((long.to_bits() & (!0 << 64)).to_be_bytes()),
@@ -54,13 +62,17 @@ impl Peer {
 
     /// The address, if it has one.
     pub(crate) fn address(self) -> Option<SocketAddr> {
-        self.0
+        match self {
+            Peer::Unknown => None,
+            Peer::Short(address) => Some(address.into()),
+            Peer::Long(ip, port, zone) => Some(SocketAddrV6::new(ip, port, 0, zone).into()),
+        }
     }
 }
 
 impl fmt::Display for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
+        match self.address() {
             Some(address) => address.fmt(f),
             None => f.write_str("unix"),
         }
