@@ -46,6 +46,9 @@ pub(crate) struct Args {
     programs: Programs,
 }
 
+/// Connections that are there before those that are measured.
+const FIRST: usize = 100;
+
 /// A row: the item, and the bytes of each server.
 type Row = (String, Vec<f64>);
 
@@ -88,6 +91,8 @@ fn of_job(args: &Args, kind: Kind, body: &BodySizes) -> io::Result<f64> {
 fn of_connection(args: &Args, kind: Kind) -> io::Result<f64> {
     eprintln!("{kind}: {} connections", args.connections);
     let server = Running::start(kind, &args.programs, &[])?;
+    // What the first ones bring into memory, the pages of the program among it, is not theirs.
+    let _first = idle_connections(&server, FIRST)?;
     let before = usage(server.pid())?.resident;
     let _idle = idle_connections(&server, args.connections)?;
     Ok(growth(&server, before)? / args.connections as f64)
