@@ -248,13 +248,12 @@ fn parse(marker: &[u8]) -> Option<Claims> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::format::Kind;
+    use crate::histories::LOG;
     use crate::sim::SimStore;
     use bsd::storage::SimFs;
-
-    const LOG: LogId = LogId([3; 16]);
 
     fn disk() -> SimFs {
         let disk = SimFs::new(1);
@@ -262,7 +261,7 @@ mod tests {
         disk
     }
 
-    fn claim(number: u64, epoch: u32, node: &str) -> (Vec<u8>, Claim) {
+    pub(crate) fn claim(number: u64, epoch: u32, node: &str) -> (Vec<u8>, Claim) {
         let head = Head {
             kind: Kind::Claim { goes_on: false },
             epoch,

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::claims::put_claim;
+use super::claims::tests::claim;
 use super::expire::{Keep, plan};
 use super::flight::InTurn;
 use super::follow::Did;
@@ -23,7 +24,6 @@ use super::{RestoreError, Until};
 use bsd::storage::SimFs;
 use bsd::storage::disk::Fs;
 use bsd::storage::disk::sim::Crash;
-use bsd::types::Position;
 
 const SMALL: Levels = Levels {
     fine_ns: 0,
@@ -638,22 +638,8 @@ fn a_claim_under_a_number_that_was_joined_is_refused_and_is_not_read() {
     let store = &world.store;
     let wanted = restored(store, Until::End, &world).unwrap();
     let number = joined(store)[1].first + 2;
-    let head = Head {
-        kind: Kind::Claim { goes_on: true },
-        epoch: 9,
-        number,
-        log: LOG,
-        from: Position::ZERO,
-        to: Position::ZERO,
-        seen_wall_ns: 1,
-        wall_ns: 1,
-        previous: 0,
-        segment_crc: 0,
-    };
-    assert_eq!(
-        put_claim(store, LOG, number, &head.encode(b"late").0),
-        Ok(false)
-    );
+    let (late, _) = claim(number, 9, "late");
+    assert_eq!(put_claim(store, LOG, number, &late), Ok(false));
     for depth in [Depth::Lists, Depth::Everything] {
         let all = seen(store, depth);
         assert_eq!((all.bad, all.epoch), (vec![], 1));
