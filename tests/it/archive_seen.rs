@@ -79,19 +79,19 @@ fn warnings(site: &Site) -> Vec<String> {
     warnings.into_iter().map(text).collect()
 }
 
-fn page(site: &Site) -> String {
+pub(crate) fn page(site: &Site) -> String {
     String::from_utf8(site.get("/durability").body).unwrap()
 }
 
 /// `bsd-ctl archive`: its exit code, and what it says.
-fn told(site: &Site) -> (Option<i32>, String) {
+pub(crate) fn told(site: &Site) -> (Option<i32>, String) {
     let mut command = ctl::command(&site.server.address().to_string());
     command.env("BSD_CTL_HTTP", site.address.to_string());
     ctl::said(&command.arg("archive").output().unwrap())
 }
 
 /// Answer of the API, held to its description.
-fn of_api(site: &Site) -> Value {
+pub(crate) fn of_api(site: &Site) -> Value {
     let description = Description::of(site);
     let get = |path: &str| {
         let answer = site.get(path);

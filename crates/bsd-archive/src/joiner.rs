@@ -1,8 +1,8 @@
 //! The thread `bsd-levels`: when links are joined, and what it reports.
 //!
-//! Once a minute there is a pass, while the archive is written; more often if links age sooner. It shares nothing with the writer but
-//! the store, and neither waits for the other: a pass that fails or is cut off leaves an archive that
-//! has everything, and the next one goes on.
+//! Once a minute there is a pass, while the archive is written; more often if links age sooner. It
+//! shares nothing with the writer but the store, and neither waits for the other: a pass that fails or
+//! is cut off leaves an archive that has everything, and the next one goes on.
 
 use std::io;
 use std::sync::mpsc::{Receiver, channel};
@@ -20,26 +20,27 @@ use bsd::storage::format::LogId;
 use bsd::types::Time;
 
 /// The pause between two passes, unless links age in less.
-const INTERVAL: Duration = Duration::from_secs(60);
+pub(super) const INTERVAL: Duration = Duration::from_secs(60);
 /// The shortest one.
 const INTERVAL_MIN: Duration = Duration::from_secs(1);
 /// Objects that are read at the same time: the server has other things to do.
-const CONNECTIONS: usize = 8;
+pub(super) const CONNECTIONS: usize = 8;
 /// How long a server that stops waits for the call that is under way: nothing depends on it.
 const LAST_CALL: Duration = Duration::from_secs(1);
 
-/// What was joined since the start.
+/// What was joined since the start, and what there is of that.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Joins {
     /// Joined objects that were made.
     pub objects: u64,
-    /// Links in them; one that was joined twice counts twice.
-    pub links: u64,
+    /// Links of the archive that are in joined objects, and those that are objects of their own, after
+    /// the last pass that read the lists; `None`: there was none.
+    pub links: Option<(u64, u64)>,
     /// Passes that failed, or found something that is not as it was put.
     pub failures: u64,
     /// Wall time of the last pass that did not fail, ns since 1970; 0: none.
     pub wall_ns: u64,
-    /// Why the last pass failed.
+    /// Why the last pass failed, or the first damage that it found.
     pub trouble: Option<String>,
 }
 
@@ -191,7 +192,7 @@ impl Work {
         let trouble = match done {
             Ok(pass) => {
                 self.joins.objects += pass.objects;
-                self.joins.links += pass.links;
+                self.joins.links = Some((pass.joined, pass.singles));
                 pass.bad.first().map(ToString::to_string)
             }
             Err(trouble) => Some(trouble.what),

@@ -75,6 +75,10 @@ pub struct Pass {
     pub bytes: u64,
     /// Objects that were removed.
     pub removed: u64,
+    /// Links that are in joined objects after it …
+    pub joined: u64,
+    /// … and those that are objects of their own.
+    pub singles: u64,
     /// What cannot be joined because it is not as it was put: the first ones.
     pub bad: Vec<Bad>,
     /// There is more to do.
@@ -94,6 +98,7 @@ impl Pass {
         self.links += later.links;
         self.bytes += later.bytes;
         self.removed += later.removed;
+        (self.joined, self.singles) = (later.joined, later.singles);
         for bad in later.bad {
             self.fault(bad);
         }
@@ -138,6 +143,7 @@ pub fn pass(
         marks: marks(reader, log)?,
         pass: Pass::default(),
     };
+    work.count_links();
     let spare = work.spare(&listing);
     let runs = work.runs(wall_ns.saturating_sub(levels.fine_ns))?;
     let total = (spare.len() + runs.len()) as u64;
@@ -193,6 +199,16 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
+    /// How many links are joined before anything is done.
+    fn count_links(&mut self) {
+        for piece in &self.pieces.0 {
+            match piece.joined {
+                Some(_) => self.pass.joined += piece.links(),
+                None => self.pass.singles += piece.links(),
+            }
+        }
+    }
+
     /// It may be joined, by what lists say.
     fn is_frames(&self, piece: &Piece) -> bool {
         if piece.joined.is_some() {
@@ -400,6 +416,9 @@ impl Work<'_> {
         self.pass.bytes += joined.size;
         let is_inside = |it: &Piece| joined.has(it.first) && joined.has(it.last);
         let parts: Vec<Piece> = run.into_iter().filter(is_inside).collect();
+        let singles = parts.iter().filter(|part| part.joined.is_none()).count() as u64;
+        self.pass.joined += singles;
+        self.pass.singles -= singles;
         self.remove(&parts)
     }
 

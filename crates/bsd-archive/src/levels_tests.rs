@@ -129,6 +129,27 @@ fn every_link_can_be_asked_for_as_before_and_there_are_few_objects() {
 }
 
 #[test]
+fn a_pass_says_how_many_links_are_joined_after_it_and_how_many_are_not() {
+    let world = with_links(100);
+    let store = &world.store;
+    let links = seen(store, Depth::Lists).links;
+    let mut is_over = false;
+    while !is_over {
+        let few = Levels {
+            objects_max: 3,
+            ..SMALL
+        };
+        let done = passed(store, few);
+        let in_objects: u64 = joined(store).iter().map(|it| it.count()).sum();
+        let singles = of(store, "/chain/").len() as u64;
+        assert_eq!((done.joined, done.singles), (in_objects, singles));
+        assert_eq!(in_objects + singles, links);
+        is_over = done.is_idle();
+    }
+    assert!(joined(store).len() > 5);
+}
+
+#[test]
 fn links_that_are_young_and_the_last_one_with_bytes_stay_objects_of_their_own() {
     let world = with_links(100);
     let store = &world.store;

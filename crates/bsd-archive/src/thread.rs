@@ -28,9 +28,9 @@ const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// An archive that lacks something for longer than this, and two intervals, is late.
 pub const LAG_MAX_NS: i64 = 15 * SECOND_NS;
 /// A writer that has nothing to put asks this often whether another has taken over.
-const OWNER_INTERVAL_NS: i64 = 10 * SECOND_NS;
+pub(super) const OWNER_INTERVAL_NS: i64 = 10 * SECOND_NS;
 /// Interval at which a writer checks whether the store still has its last link.
-const PROOF_INTERVAL_NS: i64 = 60 * SECOND_NS;
+pub(super) const PROOF_INTERVAL_NS: i64 = 60 * SECOND_NS;
 /// How long a server that stops waits for the last link.
 pub const LAST_LINK: Duration = Duration::from_secs(5);
 
@@ -61,8 +61,8 @@ pub struct Report {
     pub trouble: Option<String>,
     /// The writer has stopped for good, and why.
     pub ended: Option<String>,
-    /// What was joined.
-    pub joins: Joins,
+    /// What was joined; `None`: this server joins nothing.
+    pub joins: Option<Joins>,
 }
 
 impl Report {
@@ -168,6 +168,7 @@ impl Archive {
     /// The thread for it cannot be had.
     pub fn with_levels(mut self, levels: Levels) -> io::Result<Archive> {
         let (reporter, told) = (self.reporter.clone(), self.reporter.clone());
+        told.set_joins(&Joins::default());
         let log = move || reporter.archived_log();
         let report = move |joins: &Joins| told.set_joins(joins);
         let joiner = Joiner::start(self.store.clone(), levels, self.clock, log, report)?;
@@ -223,7 +224,7 @@ struct Shared {
     last: Mutex<(Report, Option<Position>)>,
     /// The durable end is known without the writer, which may be waiting for its store.
     trail: OnceLock<Arc<Trail>>,
-    joins: Mutex<Joins>,
+    joins: Mutex<Option<Joins>>,
 }
 
 impl Reporter {
@@ -254,9 +255,7 @@ impl Reporter {
 
     fn set_joins(&self, joins: &Joins) {
         let known = self.0.joins.lock();
-        known
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone_from(joins);
+        *known.unwrap_or_else(PoisonError::into_inner) = Some(joins.clone());
     }
 
     /// Puts are refused, because the archive lacks something older than the limit.

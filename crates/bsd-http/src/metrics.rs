@@ -597,10 +597,12 @@ fn of_log(page: &mut Page, log: &LogFigures) {
 fn of_archive(page: &mut Page, report: &Report, now: Time) {
     use Kind::{Counter, Gauge};
     let figures = &report.figures;
+    let joins = report.joins.clone().unwrap_or_default();
+    let (joined, singles) = joins.links.unwrap_or_default();
     let lag = seconds(report.lag_ns(now));
     let help = "For how long the archive has lacked something that is durable here; 0: it has all.";
     page.single("bsd_archive_lag_seconds", Gauge, help, lag);
-    let gauges: [(&str, &str, u64); 6] = [
+    let gauges: [(&str, &str, u64); 8] = [
         (
             "bsd_archive_up",
             "1: the archive is written; 0: its writer has not begun, or is in trouble, or has ended.",
@@ -629,7 +631,17 @@ fn of_archive(page: &mut Page, report: &Report, now: Time) {
         (
             "bsd_archive_last_join_timestamp_seconds",
             "When links were last looked through, to join those that have aged, since 1970; 0: not yet.",
-            report.joins.wall_ns / 1_000_000_000,
+            joins.wall_ns / 1_000_000_000,
+        ),
+        (
+            "bsd_archive_joined_links",
+            "Links that are in joined objects, by the last look; 0 before it.",
+            joined,
+        ),
+        (
+            "bsd_archive_single_links",
+            "Links that are objects of their own, by the last look; 0 before it.",
+            singles,
         ),
     ];
     for (name, help, value) in gauges {
@@ -643,12 +655,12 @@ fn of_archive(page: &mut Page, report: &Report, now: Time) {
         (
             "bsd_archive_joined",
             "Objects into which links were joined.",
-            report.joins.objects,
+            joins.objects,
         ),
         (
             "bsd_archive_join_failures",
             "Passes over the links that failed, or found damage.",
-            report.joins.failures,
+            joins.failures,
         ),
         (
             "bsd_archive_errors",

@@ -202,6 +202,14 @@ fn schemas() -> Value {
         "Log": log(),
         "LogFiles": log_files(),
         "Archive": archive(),
+        "ArchiveJoins": object(&[
+            ("last_pass_timestamp_seconds", or_null(count())),
+            ("joined_links", or_null(count())),
+            ("single_links", or_null(count())),
+            ("objects", count()),
+            ("failures", count()),
+            ("trouble", or_null(text())),
+        ]),
         "Tubes": object(&[
             ("tubes", list(reference("Tube"))),
             ("next", or_null(text())),
@@ -604,6 +612,7 @@ fn archive() -> Value {
         ("bases", count()),
         ("last_base_timestamp_seconds", or_null(count())),
         ("errors", count()),
+        ("joins", or_null(reference("ArchiveJoins"))),
     ])
 }
 

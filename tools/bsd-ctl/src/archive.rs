@@ -59,7 +59,7 @@ fn lines(archive: &Value) -> Vec<(&'static str, String)> {
         Some(seconds) => utc(seconds.saturating_mul(1_000_000_000)),
         None => "none".to_owned(),
     };
-    vec![
+    let mut lines = vec![
         ("written", word("up")),
         ("trouble", said("trouble")),
         ("epoch", said("epoch")),
@@ -73,5 +73,29 @@ fn lines(archive: &Value) -> Vec<(&'static str, String)> {
         ("links put", said("links")),
         ("bytes of them", Size(number("bytes")).to_string()),
         ("calls that failed", said("errors")),
+    ];
+    // A server of an earlier version says nothing of it.
+    if archive["joins"].is_object() {
+        lines.extend(joins(&archive["joins"]));
+    }
+    lines
+}
+
+/// What is said of links that have aged.
+fn joins(joins: &Value) -> [(&'static str, String); 6] {
+    let number = |key: &str| joins[key].as_u64();
+    let said = |key: &str| number(key).map_or("-".to_owned(), |it| it.to_string());
+    let last = match number("last_pass_timestamp_seconds") {
+        Some(seconds) => utc(seconds.saturating_mul(1_000_000_000)),
+        None => "not yet".to_owned(),
+    };
+    let trouble = joins["trouble"].as_str().unwrap_or("-").to_owned();
+    [
+        ("joined last", last),
+        ("joined links", said("joined_links")),
+        ("single links", said("single_links")),
+        ("joined objects made", said("objects")),
+        ("joins that failed", said("failures")),
+        ("trouble with joins", trouble),
     ]
 }

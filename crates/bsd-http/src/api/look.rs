@@ -20,6 +20,7 @@ use bsd::engine::{Figures, LogFigures, PROTOCOL_VERSION};
 use bsd::histogram::{Buckets, quantile};
 use bsd::queue::{JobView, Lost, Mark, Queue, TubeList};
 use bsd::types::{JobCounts, JobId, JobState, Now};
+use bsd_archive::Joins;
 
 /// Tubes of a page, unless it is said how many.
 pub(super) const LIMIT_DEFAULT: usize = 100;
@@ -493,6 +494,20 @@ pub(super) fn archive_value(handles: &ServerHandles) -> Value {
         "bases": figures.bases,
         "last_base_timestamp_seconds": (base > 0).then_some(base),
         "errors": report.errors,
+        "joins": report.joins.as_ref().map(joins_value),
+    })
+}
+
+/// State of what is joined in an archive.
+fn joins_value(joins: &Joins) -> Value {
+    let last = joins.wall_ns / 1_000_000_000;
+    json!({
+        "last_pass_timestamp_seconds": (last > 0).then_some(last),
+        "joined_links": joins.links.map(|(joined, _)| joined),
+        "single_links": joins.links.map(|(_, singles)| singles),
+        "objects": joins.objects,
+        "failures": joins.failures,
+        "trouble": joins.trouble,
     })
 }
 

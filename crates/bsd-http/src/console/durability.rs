@@ -18,7 +18,7 @@ use bsd::histogram::Reading;
 use bsd::storage::SyncPolicy;
 use bsd::storage::format::file_name;
 use bsd::types::{SegmentId, Time};
-use bsd_archive::Report;
+use bsd_archive::{Joins, Report};
 
 /// In one sentence, whether acknowledged jobs are safe.
 pub(super) fn verdict(view: &PageView<'_>, live: &Live) -> Markup {
@@ -223,7 +223,32 @@ fn of_archive(report: &Report, now: Time, live: &Live) -> Markup {
                 ("Bytes of them", text("archive-bytes", words::bytes(of.bytes))),
                 ("Calls that failed", text("archive-errors", words::count(report.errors))),
             ]))
+            @match &report.joins {
+                Some(joins) => (of_joins(joins, live)),
+                None => p { "Its links are not joined here." },
+            }
         }
+    }
+}
+
+fn of_joins(joins: &Joins, live: &Live) -> Markup {
+    let text = |id: &str, text: String| live.text(id, text);
+    let last = match joins.wall_ns {
+        0 => "not yet".into(),
+        wall => utc(wall),
+    };
+    let links = |count: Option<u64>| count.map_or("–".into(), words::count);
+    let trouble = joins.trouble.clone().unwrap_or_else(|| "none".into());
+    html! {
+        h3 { "Links that have aged" }
+        (facts(&[
+            ("Looked through", text("joins-last", last)),
+            ("In joined objects", text("joins-joined", links(joins.links.map(|it| it.0)))),
+            ("Objects of their own", text("joins-single", links(joins.links.map(|it| it.1)))),
+            ("Joined objects made", text("joins-objects", words::count(joins.objects))),
+            ("Passes that failed", text("joins-failures", words::count(joins.failures))),
+            ("Trouble", text("joins-trouble", trouble)),
+        ]))
     }
 }
 

@@ -59,12 +59,13 @@ fn t22_each_sample_of_an_archive_is_what_its_writer_reports() {
             bases: 8,
             base_wall_ns: 9_000_000_000,
         },
-        joins: bsd_archive::Joins {
+        joins: Some(bsd_archive::Joins {
             objects: 10,
             failures: 11,
             wall_ns: 12_000_000_000,
-            ..bsd_archive::Joins::default()
-        },
+            links: Some((13, 14)),
+            trouble: None,
+        }),
         ..Report::default()
     };
     let expected = [
@@ -81,6 +82,8 @@ fn t22_each_sample_of_an_archive_is_what_its_writer_reports() {
         ("bsd_archive_joined_total", 10.0),
         ("bsd_archive_join_failures_total", 11.0),
         ("bsd_archive_last_join_timestamp_seconds", 12.0),
+        ("bsd_archive_joined_links", 13.0),
+        ("bsd_archive_single_links", 14.0),
         ("bsd_archive_errors_total", 4.0),
     ];
     let page = |report: &Report| written(|page| of_archive(page, report, Time(2_500_000_000)));
