@@ -132,20 +132,20 @@ struct LookArgs {
     /// The archive
     url: String,
     #[command(flatten)]
-    ahead: Ahead,
+    read: Reading,
+}
+
+/// Flags of every command that reads much of an archive.
+#[derive(Args)]
+struct Reading {
+    /// Objects to read at the same time, 1 to 256; at most 64 MiB are read ahead, whatever the number
+    #[arg(long, value_name = "N", default_value_t = CONNECTIONS, value_parser = parse_connections)]
+    connections: usize,
     #[command(flatten)]
     keys: Keys,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
-}
-
-/// How much is read at a time.
-#[derive(Args)]
-struct Ahead {
-    /// Objects to read at the same time, 1 to 256; at most 64 MiB are read ahead, whatever the number
-    #[arg(long, value_name = "N", default_value_t = CONNECTIONS, value_parser = parse_connections)]
-    connections: usize,
 }
 
 fn parse_connections(text: &str) -> Result<usize, UsageError> {
@@ -168,12 +168,7 @@ struct RestoreArgs {
     #[arg(long, value_name = "ID", value_parser = parse_log)]
     log: Option<LogId>,
     #[command(flatten)]
-    ahead: Ahead,
-    #[command(flatten)]
-    keys: Keys,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
+    read: Reading,
 }
 
 fn parse_log(text: &str) -> Result<LogId, UsageError> {
@@ -243,9 +238,9 @@ fn waiter() -> Waiter<impl Fn(&str) + Send + Sync> {
 }
 
 fn look(args: &LookArgs, depth: Depth, out: &mut dyn Write) -> Result<u8, Failure> {
-    let store = open(&args.url, &args.keys)?;
+    let store = open(&args.url, &args.read.keys)?;
     let wait = waiter();
-    let reader = Reader::new(&*store, &wait).with_connections(args.ahead.connections);
+    let reader = Reader::new(&*store, &wait).with_connections(args.read.connections);
     let mut found = Vec::new();
     for log in reader.logs()? {
         let mut meter = Meter::start("reading");
@@ -272,7 +267,7 @@ fn look(args: &LookArgs, depth: Depth, out: &mut dyn Write) -> Result<u8, Failur
         every_byte_read: depth == Depth::Everything,
         logs: found.iter().map(OneLog::from).collect(),
     };
-    all.tell(args.json, out)?;
+    all.tell(args.read.json, out)?;
     Ok(if is_sound { EXIT_OK } else { EXIT_DAMAGED })
 }
 
@@ -393,9 +388,9 @@ impl Report for Contents {
 }
 
 fn make(args: &RestoreArgs, out: &mut dyn Write) -> Result<u8, Failure> {
-    let store = open(&args.url, &args.keys)?;
+    let store = open(&args.url, &args.read.keys)?;
     let wait = waiter();
-    let reader = Reader::new(&*store, &wait).with_connections(args.ahead.connections);
+    let reader = Reader::new(&*store, &wait).with_connections(args.read.connections);
     let log = choose_log(&reader, args.log)?;
     let fs: Arc<dyn Fs> = Arc::new(RealFs);
     let until = args.until.unwrap_or(Until::End);
@@ -420,7 +415,7 @@ fn make(args: &RestoreArgs, out: &mut dyn Write) -> Result<u8, Failure> {
     if let Some(missing) = &restored.missing {
         note(format_args!("{missing}"));
     }
-    Done::new(args, &restored).tell(args.json, out)?;
+    Done::new(args, &restored).tell(args.read.json, out)?;
     Ok(EXIT_OK)
 }
 

@@ -11,7 +11,7 @@ use bsd_archive::{Levels, Reader};
 use clap::Args;
 use serde::Serialize;
 
-use super::{Ahead, Keys, open_with, parse_log, waiter};
+use super::{Reading, open_with, parse_log, waiter};
 use crate::human::{Meter, Size, count, parse_age};
 use crate::report::Report;
 use crate::{EXIT_DAMAGED, EXIT_OK, Failure};
@@ -30,22 +30,18 @@ pub(crate) struct CompactArgs {
     #[arg(long, value_name = "ID", value_parser = parse_log)]
     log: Option<LogId>,
     #[command(flatten)]
-    ahead: Ahead,
-    // What it opens it also encrypts for: nothing that was encrypted is put as it is.
-    #[command(flatten)]
-    keys: Keys,
+    read: Reading,
     /// Compress the joined objects with zstd, LEVEL 1 to 19 [default: they are not]
     #[arg(long, value_name = "LEVEL", value_parser = clap::value_parser!(i32).range(1..=19))]
     archive_compress: Option<i32>,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
 }
 
 pub(crate) fn run(args: &CompactArgs, out: &mut dyn Write) -> Result<u8, Failure> {
-    let store = open_with(&args.url, args.keys.codec_to_put(args.archive_compress)?)?;
+    // What it opens it also encrypts for: nothing that was encrypted is put as it is.
+    let codec = args.read.keys.codec_to_put(args.archive_compress)?;
+    let store = open_with(&args.url, codec)?;
     let wait = waiter();
-    let reader = Reader::new(&*store, &wait).with_connections(args.ahead.connections);
+    let reader = Reader::new(&*store, &wait).with_connections(args.read.connections);
     let log = choose_log(&reader, args.log)?;
     let levels = Levels {
         fine_ns: args.fine.saturating_mul(1_000_000_000),
@@ -67,7 +63,7 @@ pub(crate) fn run(args: &CompactArgs, out: &mut dyn Write) -> Result<u8, Failure
         }
     }
     let is_sound = all.bad.is_empty();
-    Compacted::new(args, log, &all).tell(args.json, out)?;
+    Compacted::new(args, log, &all).tell(args.read.json, out)?;
     Ok(if is_sound { EXIT_OK } else { EXIT_DAMAGED })
 }
 

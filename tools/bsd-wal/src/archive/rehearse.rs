@@ -19,7 +19,7 @@ use clap::Args;
 use serde::Serialize;
 use tempfile::TempDir;
 
-use super::{Ahead, Keys, open, parse_log, waiter};
+use super::{Reading, open, parse_log, waiter};
 use crate::human::{Meter, Size, count, timestamp};
 use crate::report::{Report, Totals};
 use crate::{EXIT_DAMAGED, EXIT_OK, Failure, inspect};
@@ -42,20 +42,15 @@ pub(crate) struct RehearseArgs {
     #[arg(long, value_name = "ID", value_parser = parse_log)]
     log: Option<LogId>,
     #[command(flatten)]
-    ahead: Ahead,
-    #[command(flatten)]
-    keys: Keys,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
+    read: Reading,
 }
 
 pub(crate) fn run(args: &RehearseArgs, out: &mut dyn Write) -> Result<u8, Failure> {
     let clock = Clock::start();
     let began = clock.now();
-    let store = open(&args.url, &args.keys)?;
+    let store = open(&args.url, &args.read.keys)?;
     let wait = waiter();
-    let reader = Reader::new(&*store, &wait).with_connections(args.ahead.connections);
+    let reader = Reader::new(&*store, &wait).with_connections(args.read.connections);
     let log = choose_log(&reader, args.log)?;
     let scratch = scratch(args.dir.as_deref())?;
     let dir = scratch.path().join("log");
@@ -85,7 +80,7 @@ pub(crate) fn run(args: &RehearseArgs, out: &mut dyn Write) -> Result<u8, Failur
     rehearsed.is_well = rehearsed.findings.is_empty();
     let is_kept = args.keep && rehearsed.restored.is_some();
     rehearsed.kept = is_kept.then(|| dir.display().to_string());
-    rehearsed.tell(args.json, out)?;
+    rehearsed.tell(args.read.json, out)?;
     match is_kept {
         true => drop(scratch.keep()),
         false => remove(scratch)?,

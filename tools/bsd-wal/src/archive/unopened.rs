@@ -35,7 +35,7 @@ pub(super) fn run(
         every_byte_read: true,
         logs,
     };
-    all.tell(args.json, out)?;
+    all.tell(args.read.json, out)?;
     Ok(if is_sound { EXIT_OK } else { EXIT_DAMAGED })
 }
 
