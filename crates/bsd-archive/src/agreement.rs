@@ -314,6 +314,13 @@ fn g14_a_claim_of_which_only_the_head_can_be_opened_begins_a_history() {
     }
 }
 
+/// Two links are missing before a base: the last one that can be asked for is the one before them, and
+/// not one of the two.
+#[test]
+fn g14_lists_name_no_missing_link_as_the_last_one_that_can_be_asked_for() {
+    history(784);
+}
+
 /// A server with a base for every few links.
 fn with_bases() -> World {
     let mut world = World::new(1);

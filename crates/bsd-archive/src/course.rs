@@ -67,7 +67,7 @@ pub(super) struct Run {
     epoch: u32,
     /// The last link that cannot be used and may have been needed, and the fault of the first.
     hole: Option<(u64, Bad)>,
-    /// The last of the first ones of these that follow one another.
+    /// The first of these.
     first_hole: Option<u64>,
     /// A gap, or a server with another history.
     gap: Option<Head>,
@@ -191,11 +191,11 @@ impl Run {
         place != Place::Segment && head.epoch == self.epoch
     }
 
-    /// The next links, up to `number`, are not as they were put, or are missing.
-    pub(super) fn miss(&mut self, number: u64, bad: &Bad) {
-        let hole = self.hole.get_or_insert_with(|| (number, bad.clone()));
-        hole.0 = number;
-        self.first_hole.get_or_insert(number);
+    /// The next links, `first` to `last`, are not as they were put, or are missing.
+    pub(super) fn miss(&mut self, first: u64, last: u64, bad: &Bad) {
+        let hole = self.hole.get_or_insert_with(|| (last, bad.clone()));
+        hole.0 = last;
+        self.first_hole.get_or_insert(first);
     }
 
     /// The last link that cannot be used, if it may have been needed.
@@ -207,7 +207,9 @@ impl Run {
     pub(super) fn assume(&mut self, number: u64) {
         // Behind a hole nothing is taken for granted.
         self.is_assumed = self.is_whole();
-        self.link = self.link.max(number);
+        if self.is_assumed {
+            self.link = self.link.max(number);
+        }
     }
 
     /// True if nothing is in doubt.

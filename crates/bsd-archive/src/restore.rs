@@ -336,7 +336,7 @@ impl Restore<'_> {
             let (head, link) = match walk.next(self.cut.last)? {
                 None => break,
                 Some(Item::Bad { number, bad }) => {
-                    self.run.miss(number, &bad);
+                    self.run.miss(tip.next, number, &bad);
                     continue;
                 }
                 Some(Item::Link { head, link }) => (head, link),

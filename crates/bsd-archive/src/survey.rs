@@ -137,14 +137,17 @@ fn read(
     let total = walk.size;
     course.survey.bytes = total;
     let mut sound = HashSet::new();
+    let mut next = begin;
     while let Some(item) = walk.next(u64::MAX)? {
         let (head, link) = match item {
             Item::Bad { number, bad } => {
-                course.miss(number, bad);
+                course.miss(next, number, bad);
+                next = number + 1;
                 continue;
             }
             Item::Link { head, link } => (head, link),
         };
+        next = head.number + 1;
         progress(walk.done, total);
         course.take(head.number, Event::Link(head));
         if head.kind != Kind::Base {
@@ -255,13 +258,13 @@ fn look(reader: &Reader<'_>, log: LogId, begin: u64, course: &mut Course) -> Res
     for piece in &lists.pieces.0 {
         if piece.first > expected {
             let bad = Bad::missing(&chain, expected, piece.first - expected);
-            course.miss(piece.first - 1, bad);
+            course.miss(expected, piece.first - 1, bad);
         }
         expected = piece.last + 1;
         for number in piece.first..=piece.last {
             match heads.remove(&number) {
                 None => course.take(number, Event::Assumed),
-                Some(Err(what)) => course.miss(number, piece.bad(log, number, what)),
+                Some(Err(what)) => course.miss(number, number, piece.bad(log, number, what)),
                 Some(Ok(head)) => {
                     course.take(number, Event::Link(head));
                     if head.kind == Kind::Base {
@@ -351,7 +354,11 @@ enum Event {
     Link(Head),
     /// It is there, and was not read.
     Assumed,
-    Missing(Bad),
+    /// It is missing, or damaged, and so are those from the number `first` on.
+    Missing {
+        first: u64,
+        bad: Bad,
+    },
 }
 
 fn show(run: &mut Run, number: u64, event: &Event) -> Result<(), Stop> {
@@ -361,8 +368,8 @@ fn show(run: &mut Run, number: u64, event: &Event) -> Result<(), Stop> {
             run.assume(number);
             Ok(())
         }
-        Event::Missing(bad) => {
-            run.miss(number, bad);
+        Event::Missing { first, bad } => {
+            run.miss(*first, number, bad);
             Ok(())
         }
     }
@@ -401,10 +408,10 @@ impl Course {
         self.survey.bad.push(Bad { name, what });
     }
 
-    /// The links up to `number` are not as they were put.
-    fn miss(&mut self, number: u64, bad: Bad) {
+    /// The links `first` to `last` are not as they were put.
+    fn miss(&mut self, first: u64, last: u64, bad: Bad) {
         self.survey.bad.push(bad.clone());
-        self.take(number, Event::Missing(bad));
+        self.take(last, Event::Missing { first, bad });
     }
 
     fn take(&mut self, number: u64, event: Event) {
@@ -417,7 +424,7 @@ impl Course {
                 }
             }
             Event::Assumed => self.survey.links += 1,
-            Event::Missing(_) => {}
+            Event::Missing { .. } => {}
         }
         for _ in 0..self.open.len() {
             let Some((span, mut run)) = self.open.pop_front() else {
@@ -488,7 +495,7 @@ impl Course {
         let shown = shown.collect::<Result<(), Stop>>();
         let begins = |(_, event): &(u64, Event)| match event {
             Event::Link(head) => matches!(head.kind, Kind::Gap | Kind::Claim { goes_on: false }),
-            Event::Assumed | Event::Missing(_) => false,
+            Event::Assumed | Event::Missing { .. } => false,
         };
         let is_same_life = !self.since.iter().any(begins);
         if let (Err(_), Some(last)) = (&shown, self.survey.spans.last_mut())
