@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::ahead::BYTES_AHEAD;
 use super::chain::Tip;
-use super::claims::{Claim, put_claim};
+use super::claims::{Claim, Claims, put_claim};
 use super::format::{
     Bad, Fault, Head, Kind, LINK_SIZE_MAX, bases_dir, chain_dir, log_name, number_in, numbered,
     parse_log_name,
@@ -46,12 +46,14 @@ pub(super) struct ChainReader {
     last: Option<(Position, Tip)>,
     /// When the last link was durable, by the clock of its writer, ns since 1970.
     wall_ns: u64,
-    /// The server that has taken over with the last link, and the time: it has archived nothing
-    /// since.
-    newcomer: Option<String>,
+    /// The claim of the server that has taken over and has archived nothing since; which server that
+    /// is, and the time.
+    newcomer: Option<(Claim, String)>,
     /// How often, one time after another, the next link was not as it has to be.
     doubts: u32,
     catch_up: CatchUp,
+    /// It was resumed from a link long before those that it has, and comes by them again.
+    comes_again: bool,
 }
 
 /// Result of a step.
@@ -114,6 +116,7 @@ impl ChainReader {
             newcomer: None,
             doubts: 0,
             catch_up: CatchUp::default(),
+            comes_again: false,
         }
     }
 
@@ -127,9 +130,11 @@ impl ChainReader {
         }
     }
 
-    /// Another server has the archive, and its work is not there yet: its description.
-    pub(super) fn newcomer(&self) -> Option<&str> {
-        self.newcomer.as_deref()
+    /// Another server than that of `own` has the archive, and its work is not there yet: its
+    /// description.
+    pub(super) fn newcomer(&self, own: &Claims) -> Option<&str> {
+        let (claim, who) = self.newcomer.as_ref()?;
+        (!own.has(claim)).then_some(who)
     }
 
     /// Up to where the records were taken.
@@ -238,7 +243,12 @@ impl ChainReader {
                 if let Err(what) = self.frame_reader.take_over(head.from) {
                     return over(what);
                 }
-                self.newcomer = Some(who(&head, body));
+                let claim = Claim {
+                    number: head.number,
+                    epoch: head.epoch,
+                    crc,
+                };
+                self.newcomer = Some((claim, who(&head, body)));
             }
             Kind::Gap | Kind::Claim { goes_on: false } => {
                 if let Some(tip) = self.healed(store)? {
@@ -263,6 +273,7 @@ impl ChainReader {
                 } else if let (true, Some((_, tip))) = (is_of_last, self.last) {
                     self.resume = tip;
                 }
+                self.comes_again &= head.to <= self.frame_reader.at;
                 if let Err(what) = self.frame_reader.push(head.from, body) {
                     return over(what);
                 }
@@ -279,9 +290,11 @@ impl ChainReader {
     }
 
     /// This has bytes from after the takeover, and comes by it again because it was resumed from a link
-    /// before it. A takeover begins a segment with a greater number than any before.
+    /// before it. A takeover begins a segment with a greater number than any with bytes before. That of
+    /// a server that was lost before it had put any may be greater than those of the server after it.
     fn has_passed(&self, takeover: &Head) -> bool {
-        takeover.to.segment() <= self.frame_reader.at.segment()
+        let at = self.frame_reader.at;
+        takeover.to.segment() <= at.segment() || (self.comes_again && takeover.from < at)
     }
 
     /// A server that was restored after a gap may go on where this stands: before which link, if it
@@ -628,6 +641,7 @@ fn parse(marker: &[u8]) -> Option<(ChainReader, Option<Position>)> {
         newcomer: None,
         doubts: 0,
         catch_up: CatchUp::default(),
+        comes_again: resume.previous.is_none(),
     };
     Some((chain_reader, own))
 }

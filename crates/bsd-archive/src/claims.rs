@@ -109,6 +109,11 @@ impl Claims {
         }
     }
 
+    /// True if the server of this directory has put this claim, or has tried to.
+    pub(super) fn has(&self, claim: &Claim) -> bool {
+        self.claims.contains(claim)
+    }
+
     /// The greatest epoch that this directory has claimed; `None`: none.
     ///
     /// # Errors

@@ -497,8 +497,10 @@ impl Follower {
         let Some(copy) = &mut self.copy else {
             return Ok(None);
         };
+        let fs = &*self.setup.options.fs;
+        let mut own = Claims::read(fs, &self.dir, copy.chain_reader.log())?;
         if !force {
-            refuse_to_discard(&copy.chain_reader, given_up.as_deref())?;
+            refuse_to_discard(&copy.chain_reader, &own, given_up.as_deref())?;
         }
         let mut goes_on = true;
         if given_up.is_some() {
@@ -523,8 +525,6 @@ impl Follower {
         };
         let life = Some(life).filter(|_| goes_on);
         let (claim, bytes) = copy.chain_reader.claim(&self.setup.node, life, wall_ns);
-        let fs = &*self.setup.options.fs;
-        let mut own = Claims::read(fs, &self.dir, copy.chain_reader.log())?;
         own.note(fs, &self.dir, claim)?;
         if !copy.chain_reader.put_claim(&*store, &bytes)? {
             return Ok(None);
@@ -547,13 +547,15 @@ impl Follower {
     }
 }
 
-/// Anyone who was told to take over may not know that another one was told before.
+/// Anyone who was told to take over may not know that another one was told before. A claim that this
+/// one has put before a crash, or without being told that it was put, is not that of another.
 fn refuse_to_discard(
     chain_reader: &ChainReader,
+    own: &Claims,
     given_up: Option<&str>,
 ) -> Result<(), FollowError> {
     let at = chain_reader.at();
-    let what = match (given_up, chain_reader.newcomer()) {
+    let what = match (given_up, chain_reader.newcomer(own)) {
         (Some(why), _) => {
             format!("the archive goes on after {at}, and that would be given up: {why}")
         }

@@ -11,6 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::follow::{Did, FollowError, Follower, Promoted, Setup, has_taken_over};
+use super::format::{Head, Kind, chain_dir, numbered};
 use super::histories::{
     BEAT_SECONDS, Sink, State, World, any_codec, codecs, each_seed, is_same, jobs_of, state_of,
 };
@@ -27,7 +28,7 @@ use bsd::storage::disk::Fs;
 use bsd::storage::disk::sim::{Crash, Errno, Fault, OpKind};
 use bsd::storage::marker_file::{STANDBY_MARKER, read_marker};
 use bsd::storage::{IDS_SKIPPED, SimFs, SyncPolicy, Trail};
-use bsd::types::Position;
+use bsd::types::{Position, SegmentId};
 
 const RUNS: u64 = 3000;
 const DIR: &str = "/standby";
@@ -410,6 +411,133 @@ fn g15_after_a_promotion_the_chain_goes_on_without_a_base_and_nothing_archived_i
         calls += 1;
     }
     assert!(calls > 8, "{calls} calls");
+}
+
+/// Take over, unless that would give up what another server has done. Whatever else stands against it
+/// is tried again.
+fn take_over(world: &World, side: &mut Side) -> Result<Promoted, FollowError> {
+    for _ in 0..1000 {
+        match side.follower.promote(world.now, false, &mut |_, _| ()) {
+            Ok(Some(promoted)) => return Ok(promoted),
+            Ok(None) | Err(FollowError::Trouble(_)) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    panic!("it does not take over");
+}
+
+/// A standby that has everything, and whose server is lost.
+fn about_to_take_over(seed: u64, faults: u64) -> (World, Side) {
+    let mut world = archived();
+    let mut side = Side::new(&world, seed);
+    while side.step(&world) != Some(Did::Nothing) {}
+    world.crash(Crash::KeepAll);
+    world.store = world.store.copy_with(seed);
+    world.store.set_faults(faults);
+    side.crash(&world, Crash::KeepAll);
+    (world, side)
+}
+
+/// The chain goes on with the log of this server, without a base.
+fn goes_on(world: &World, disk: &SimFs, engine: &mut Engine) {
+    world.store.set_faults(0);
+    let state = state_of(engine, &world.given, world.now);
+    assert_eq!(state.jobs.len(), 5);
+    let (is_all, bases) = lost_again(world, disk, engine, u64::MAX, (&state, &state));
+    assert_eq!((is_all, bases), (true, 1));
+}
+
+/// It is killed at each call of its disk. Its own claim is not that of another server, whose changes
+/// would have to be given up.
+#[test]
+fn g15_a_standby_that_is_killed_while_it_takes_over_does_it_when_it_is_told_again() {
+    let (mut cuts, mut claimed) = (0, 0);
+    loop {
+        let (world, mut side) = about_to_take_over(15, 0);
+        let before = claims(&world);
+        side.disk.crash_at(side.disk.operations() + cuts);
+        if let Ok(mut promoted) = take_over(&world, &mut side) {
+            side.disk.crash_at(u64::MAX);
+            goes_on(&world, &side.disk, &mut promoted.engine);
+            break;
+        }
+        side.crash(&world, Crash::DropUnsynced);
+        let mut engine = match has_taken_over(&side.disk, DIR.as_ref()).unwrap() {
+            true => Engine::open(&options(&side.disk), world.now).unwrap(),
+            false => {
+                claimed += usize::from(claims(&world) > before);
+                let again = take_over(&world, &mut side);
+                again
+                    .unwrap_or_else(|why| panic!("cut {cuts}: {why:?}"))
+                    .engine
+            }
+        };
+        goes_on(&world, &side.disk, &mut engine);
+        cuts += 1;
+    }
+    assert!(cuts > 10 && claimed > 0, "{cuts} cuts, {claimed} claimed");
+}
+
+/// The marks of claims.
+fn claims(world: &World) -> usize {
+    let names = world.store.names().into_iter();
+    names.filter(|name| name.contains("/claims/")).count()
+}
+
+#[test]
+fn g15_a_standby_that_is_not_told_that_its_claim_was_put_takes_over_nevertheless() {
+    let mut repeated = 0;
+    for seed in 0..100 {
+        let (world, mut side) = about_to_take_over(seed, 30);
+        let before = claims(&world);
+        let mut promoted = take_over(&world, &mut side).unwrap();
+        repeated += usize::from(claims(&world) > before + 1);
+        goes_on(&world, &side.disk, &mut promoted.engine);
+    }
+    assert!(repeated > 0);
+}
+
+/// A standby that was promoted and lost at once may have had more segments than the chain has. What
+/// comes after its takeover has smaller numbers then.
+#[test]
+fn g15_a_standby_that_is_started_again_passes_the_takeover_of_a_server_that_was_lost_at_once() {
+    let mut world = archived();
+    let (restored, _) = world.check(Until::End).unwrap();
+    let names = world.store.names().into_iter();
+    let links = names.filter(|name| name.contains("/chain/"));
+    let last = world.store.object(&links.max().unwrap()).unwrap();
+    let (last, crc, _) = Head::decode(&last).unwrap();
+    let takeover = Head {
+        kind: Kind::Takeover,
+        epoch: last.epoch + 1,
+        number: last.number + 1,
+        from: restored.end,
+        to: Position::new(SegmentId(900), 0),
+        previous: crc,
+        segment_crc: 1,
+        ..last
+    };
+    let (bytes, _) = takeover.encode(b"lost at once");
+    let name = numbered(&chain_dir(last.log), takeover.number);
+    world.store.set_object(&name, Some(bytes));
+    let (restored, disk) = world.check(Until::End).unwrap();
+    world.go_on_from(&restored, disk);
+    world.start();
+    // The end of the chain is inside a frame.
+    world.put(4000);
+    while world.step().unwrap() != Done::Link {}
+    world.step().unwrap();
+    let mut side = Side::new(&world, 15);
+    while side.step(&world) != Some(Did::Nothing) {}
+    assert_eq!(side.follower.jobs(), 5);
+    side.crash(&world, Crash::KeepAll);
+    assert_eq!(side.step(&world), Some(Did::Opened));
+    world.archive();
+    while side.step(&world) != Some(Did::Nothing) {}
+    assert_eq!(
+        (side.follower.jobs(), side.follower.figures().restores),
+        (6, 0)
+    );
 }
 
 /// A server with an archive of two halves, and the position between them.
