@@ -211,6 +211,33 @@ fn g15_a_restored_server_is_archived_from_its_first_job_on_and_without_a_base() 
     assert_eq!(code, Some(0), "{said}");
 }
 
+/// Nothing that it acknowledges waits for a claim, and an old server is fenced by then.
+#[test]
+fn g15_a_restored_server_has_the_archive_before_it_serves() {
+    let place = Place::with_archive(10);
+    let claims = || {
+        let mut claims = files(&place.at("archive"));
+        claims.retain(|path| path.to_str().unwrap().contains("/claims/"));
+        claims.len()
+    };
+    for life in 1..=3 {
+        let before = claims();
+        let server = match life {
+            1 => place.launch("data").start(),
+            _ => {
+                let (url, data) = (place.url(), place.at("data"));
+                let args = ["archive", "restore", &url, data.to_str().unwrap()];
+                assert_eq!(wal(&args).0, Some(0));
+                let launch = Launch::bsd().dir(&data).args(["--archive", &url]);
+                launch.start()
+            }
+        };
+        assert_eq!(claims(), before + 1, "life {life}");
+        server.kill();
+        fs::remove_dir_all(place.at("data")).unwrap();
+    }
+}
+
 /// One lost object, or one directory that cannot be seen, does not make an archive an empty place.
 #[test]
 fn g23_an_archive_without_its_mark_is_still_one_and_a_second_log_is_not_begun_in_it() {

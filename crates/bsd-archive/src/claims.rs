@@ -68,6 +68,19 @@ pub(super) fn has_claimed(fs: &dyn Fs, dir: &Path) -> Result<bool, OpenError> {
     Ok(!own.claims.is_empty())
 }
 
+/// True if the log in `dir` was restored from the end of an archive, and no server has claimed that
+/// since.
+///
+/// # Errors
+/// The disk does not answer, or the file that says so is damaged.
+pub fn is_restored(fs: &dyn Fs, dir: &Path) -> Result<bool, OpenError> {
+    let Some(marker) = read_marker(fs, dir, ARCHIVE_MARKER)? else {
+        return Ok(false);
+    };
+    let own = parse(&marker).ok_or_else(|| damaged(dir))?;
+    Ok(own.origin.is_some() && own.claims.is_empty())
+}
+
 fn damaged(dir: &Path) -> OpenError {
     OpenError::Foreign {
         path: dir.join(ARCHIVE_MARKER),
@@ -333,11 +346,12 @@ pub(super) mod tests {
         write_marker(&disk, "/d".as_ref(), ARCHIVE_MARKER, &restored.marker()).unwrap();
         let read = || Claims::read(&disk, "/d".as_ref(), LOG).unwrap();
         assert_eq!(read(), restored);
-        assert!(!has_claimed(&disk, "/d".as_ref()).unwrap());
+        let dir = "/d".as_ref();
+        assert!(!has_claimed(&disk, dir).unwrap() && is_restored(&disk, dir).unwrap());
         let (_, claim) = claim(8, 2, "a");
-        read().note(&disk, "/d".as_ref(), claim).unwrap();
+        read().note(&disk, dir, claim).unwrap();
         assert_eq!(read().origin, Some(origin));
-        assert!(has_claimed(&disk, "/d".as_ref()).unwrap());
+        assert!(has_claimed(&disk, dir).unwrap() && !is_restored(&disk, dir).unwrap());
     }
 
     #[test]

@@ -99,6 +99,7 @@ mod standby_histories;
 #[cfg(test)]
 mod tests;
 
+pub use self::claims::is_restored;
 pub use self::error::RestoreError;
 pub use self::joiner::Joins;
 pub use self::keys::{KEY_SIZE, KEYS_MAX, Key, KeyId, KeySource};

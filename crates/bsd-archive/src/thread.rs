@@ -6,7 +6,7 @@
 
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -182,6 +182,14 @@ impl Archive {
         self.reporter.report()
     }
 
+    /// Wait until the chain is claimed, or the writer has ended, for at most `wait`: what is
+    /// acknowledged after the claim is in the archive after an interval and an upload. True: it is
+    /// claimed.
+    #[must_use]
+    pub fn wait_for_claim(&self, wait: Duration) -> bool {
+        self.reporter.wait_for_claim(wait)
+    }
+
     /// Put everything that is durable by now, for at most [`LAST_LINK`], and end. Returns the last
     /// report.
     pub fn finish(mut self) -> Report {
@@ -222,6 +230,8 @@ pub struct Reporter(Arc<Shared>);
 struct Shared {
     /// The last report, and the position after which the writer needs the log.
     last: Mutex<(Report, Option<Position>)>,
+    /// There is another report.
+    changed: Condvar,
     /// The durable end is known without the writer, which may be waiting for its store.
     trail: OnceLock<Arc<Trail>>,
     joins: Mutex<Option<Joins>>,
@@ -269,6 +279,19 @@ impl Reporter {
         let mut last = last.unwrap_or_else(PoisonError::into_inner);
         last.0.clone_from(report);
         last.1 = needs;
+        self.0.changed.notify_all();
+    }
+
+    /// See [`Archive::wait_for_claim`].
+    fn wait_for_claim(&self, wait: Duration) -> bool {
+        let last = self.0.last.lock();
+        let last = last.unwrap_or_else(PoisonError::into_inner);
+        let is_open = |(report, _): &mut (Report, Option<Position>)| {
+            report.epoch.is_none() && report.ended.is_none()
+        };
+        let waited = self.0.changed.wait_timeout_while(last, wait, is_open);
+        let (last, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        last.0.epoch.is_some()
     }
 }
 
@@ -529,6 +552,35 @@ mod tests {
         assert!(reach.moment <= Time(11), "a gap reaches nothing: {reach:?}");
         reach.look(Time(101), Some(at(300)), at(300), true);
         assert_eq!(reach.moment, Time(101));
+    }
+
+    #[test]
+    fn a_claim_is_waited_for_until_it_is_there_or_cannot_come_and_not_for_ever() {
+        let with = |epoch: Option<u32>, ended: Option<&str>| {
+            let reporter = Reporter::default();
+            let report = Report {
+                epoch,
+                ended: ended.map(str::to_owned),
+                ..Report::default()
+            };
+            reporter.set(&report, None);
+            reporter
+        };
+        let long = Duration::from_secs(600);
+        assert!(with(Some(2), None).wait_for_claim(long));
+        assert!(!with(None, Some("it has another writer")).wait_for_claim(long));
+        assert!(!with(None, None).wait_for_claim(Duration::ZERO));
+        // From another thread, before or after the wait has begun.
+        let reporter = with(None, None);
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| reporter.wait_for_claim(long));
+            let report = Report {
+                epoch: Some(2),
+                ..Report::default()
+            };
+            reporter.set(&report, None);
+            assert!(waiting.join().unwrap());
+        });
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The archive of the server: its store, its thread, and the meaning of its end.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bsd::clock::utc;
 use bsd::storage::disk::Fs;
@@ -9,7 +10,7 @@ use bsd_archive::RestoreError;
 use bsd_archive::follow::{Setup, has_taken_over};
 use bsd_archive::standby::{self, Seat};
 use bsd_archive::{
-    Archive, Codec, Levels, Reader, Refilled, Reporter, Sizes, Store, Waiter, Writer,
+    Archive, Codec, Levels, Reader, Refilled, Reporter, Sizes, Store, Waiter, Writer, is_restored,
 };
 use bsd_server::config::ArchiveConfig;
 use signal_hook::consts::{SIGTERM, SIGUSR2};
@@ -18,6 +19,9 @@ use super::{
     Clock, Config, Engine, ErrorClass, Failure, Options, ServiceManager, error, info, of_flag,
     progress, warn,
 };
+
+/// A server whose log was restored waits so long for its archive before it serves.
+const CLAIM_WAIT: Duration = Duration::from_secs(5);
 
 pub(super) fn open_store(config: &Config) -> Result<Option<Arc<dyn Store>>, Failure> {
     let Some(archive) = &config.archive else {
@@ -175,6 +179,9 @@ pub(super) fn hold(config: &Config, engine: &mut Engine) -> Option<Arc<Trail>> {
     Some(trail)
 }
 
+/// Begin to archive the log. One that was restored is not served before its archive is claimed:
+/// otherwise the first of its changes would be in none until then, and an old server would go on. A
+/// store that does not answer is waited for no longer than [`CLAIM_WAIT`].
 pub(super) fn start_archive(
     config: &Config,
     store: Option<Arc<dyn Store>>,
@@ -188,6 +195,8 @@ pub(super) fn start_archive(
     let (Some(store), Some(trail)) = (store, trail) else {
         return Ok(None);
     };
+    // The writer says what is wrong with its file.
+    let is_restored = is_restored(&RealFs, dir).unwrap_or(false);
     let (fs, dir, sizes) = (Arc::new(RealFs), dir.clone(), Sizes::default());
     let writer = Writer::new(store, trail, fs, dir, node(), sizes);
     let writer = writer.beside_others(archive.is_shared);
@@ -210,6 +219,13 @@ pub(super) fn start_archive(
         })
         .map_err(|error| Failure::cannot("start a thread for the archive", error))?;
     info!("archive: {}", archive.url);
+    if is_restored && !archive_thread.wait_for_claim(CLAIM_WAIT) {
+        warn!(
+            "the archive has not been claimed in {} s; clients are served, and what they change is in \
+             no archive until it is",
+            CLAIM_WAIT.as_secs()
+        );
+    }
     Ok(Some(archive_thread))
 }
 

@@ -231,6 +231,8 @@ fn serve(config: &Config, lines: &Lines) -> Result<(), Failure> {
         (None, None) => (open(config, &options, clock)?, None),
     };
     let trail = hold(config, &mut engine);
+    drop(exit_on_signal);
+    let archive = start_archive(config, store, trail, clock, reporter)?;
     let listeners = sockets.listen()?;
     for listener in &listeners {
         info!("listening on {}", listener.name());
@@ -243,8 +245,6 @@ fn serve(config: &Config, lines: &Lines) -> Result<(), Failure> {
         .showing(pulse);
     let server = seat_member(server, member);
     open_http(http.as_ref(), &server);
-    drop(exit_on_signal);
-    let archive = start_archive(config, store, trail, clock, reporter)?;
     info!(
         "ready: bsd-server {}, process {}, for up to {} connections",
         env!("CARGO_PKG_VERSION"),
