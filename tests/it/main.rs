@@ -19,6 +19,7 @@
 //! | `BSDQ_CASES`, `BSDQ_SEED` | replies of a hostile server that the client for Python is given; their seed | 6,000; new each run |
 //! | `BSD_FLEET_SECONDS`, `BSD_FLEET_SEED` | how long a fleet of workers is killed at random; its seed | 5; new each run |
 //! | `BSD_SOAK_SECONDS`, `BSD_SOAK_SEED` | how long good and hostile clients, full disks and kills go on together; its seed | 10; new each run |
+//! | `BSD_RPO_ROUNDS`, `BSD_RPO_SEED` | machines with an archive that are lost, and replaced by a restore or a promotion; if it is given, at most the last 1.5 s may go with each; the seed | 3; new each run |
 //! | `BSD_BAD_STORE_SECONDS`, `BSD_BAD_STORE_SEED` | how long an archive is not well, again and again; its seed | 10; new each run |
 //! | `BSD_IDLE_CONNECTIONS` | idle connections held open at once | 1,000 |
 //! | `BSD_BACKUPS` | backups taken of a server under load | 5 |
@@ -34,6 +35,7 @@ mod api;
 mod api_load;
 mod archive;
 mod archive_levels;
+mod archive_loss;
 mod archive_refill;
 mod archive_rehearsal;
 mod archive_s3;

@@ -38,10 +38,15 @@ pub(crate) fn client_of(store: SocketAddr, launch: Launch) -> Launch {
 
 /// The server as a client of it, with the archive for this flag.
 pub(crate) fn client_with(flag: &str, store: SocketAddr, launch: Launch) -> Launch {
+    client_every(20, flag, store, launch)
+}
+
+/// The same, with this interval, in milliseconds.
+pub(crate) fn client_every(ms: u64, flag: &str, store: SocketAddr, launch: Launch) -> Launch {
     let words = [vec!["env".to_owned()], environment(store)].concat();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let launch = launch.wrapped(&words);
-    launch.args([flag, URL, "--archive-interval", "20"])
+    launch.args([flag, URL, "--archive-interval", &ms.to_string()])
 }
 
 /// The server as a client of a store that speaks TLS, who trusts these authorities and no others.
