@@ -168,7 +168,8 @@ impl Client {
         }
     }
 
-    /// Puts and deletes until the server is gone. What comes into `inherited` is deleted too.
+    /// Puts and deletes until the server is gone. What comes into `inherited` is deleted too. The oldest
+    /// job goes first, and the last one stays: so no two moments of this client have the same jobs.
     fn run(&mut self, server: SocketAddr, inherited: &Mutex<Vec<(Tag, u64)>>) {
         let Ok(mut wire) = Wire::connect(server) else {
             return;
@@ -179,7 +180,8 @@ impl Client {
                 true => inherited.lock().unwrap().pop(),
                 false => None,
             };
-            let is_full = self.alive.len() >= ALIVE_MAX || self.random.percent(30);
+            let (alive, may_delete) = (self.alive.len(), self.random.percent(30));
+            let is_full = alive >= ALIVE_MAX || (alive > 1 && may_delete);
             is_there = match old.or_else(|| self.oldest_if(is_full)) {
                 Some(job) => self.delete(&mut wire, job),
                 None => self.put(&mut wire),
