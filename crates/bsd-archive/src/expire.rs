@@ -2,10 +2,17 @@
 //! can begin again.
 //!
 //! Everything before a base goes, if that base was read back: every part of it was compared with its
-//! checksum a moment before. A joined object goes when its last link does. The order is that in which a restore asks: first a mark says with which
-//! link the chain begins now, then the older bases lose their marks, then the links go and the parts
-//! that no base which stays refers to. Claims stay for ever, so that a writer that was replaced finds
-//! the number after its last link taken, however late it comes.
+//! checksum a moment before. A joined object goes when its last link does. Of what is before it,
+//! pinned bases stay, each with its parts and without the links after it: see `apart`.
+//!
+//! The order is that in which a restore asks: first what stays apart is marked, then a mark says with
+//! which link the chain begins now, then the older bases lose their marks, then the links go and the
+//! parts that no base which stays refers to. Claims stay for ever, so that a writer that was replaced
+//! finds the number after its last link taken, however late it comes.
+//!
+//! A base that becomes one apart is read back, too. If it is damaged, the base before it becomes the
+//! oldest: with the links after that one the same state can still be made. If the list of a pinned base
+//! cannot be read, its parts are not known, and so no part is removed.
 //!
 //! A server may be putting links and a base meanwhile. Its base is younger than every complete one,
 //! so its parts have a greater [`Part::since`](super::format::Part::since) than the number of the
@@ -13,11 +20,13 @@
 
 use std::collections::{BTreeSet, HashSet};
 
+use super::apart::{Found as Marked, Marks, State};
 use super::chain::{Bad, LOOK_BACK_MAX, begin, check_parts};
 use super::format::{
-    BaseList, Head, Kind, bases_dir, begins_dir, chain_dir, claims_dir, number_in, numbered,
-    part_name, parts_dir, since_in,
+    BaseList, BaseName, Head, Kind, Named, bases_dir, begins_dir, chain_dir, claims_dir, kept_dir,
+    number_in, numbered, part_name, parts_dir, since_in,
 };
+use super::labels::names;
 use super::links::{Listing, Pieces};
 use super::reader::Reader;
 use super::restore::base;
@@ -46,7 +55,7 @@ pub struct Plan {
     log: LogId,
     /// The first link that stays.
     begin: u64,
-    /// Old marks: of bases, and of where the chain began.
+    /// Old marks: of bases, of where the chain began, and of what stayed apart; and names.
     marks: Vec<String>,
     /// Objects with links.
     holders: Vec<Listed>,
@@ -60,9 +69,12 @@ pub struct Plan {
     pub from_wall_ns: u64,
     /// Bases that are removed.
     pub bases: u64,
+    /// States that stay apart, before that base.
+    pub apart: Vec<State>,
 }
 
 /// A base that could stay.
+#[derive(Debug)]
 struct Candidate {
     number: u64,
     head: Head,
@@ -103,6 +115,9 @@ impl Plan {
         store: &dyn Store,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<(), Trouble> {
+        for state in &self.apart {
+            store.put_if_absent(&numbered(&kept_dir(self.log), state.base), &[])?;
+        }
         let dir = begins_dir(self.log);
         store.put_if_absent(&numbered(&dir, self.begin), &[])?;
         let names = |objects: &[Listed]| -> Vec<String> {
@@ -127,12 +142,12 @@ impl Plan {
 pub struct Found {
     /// The removal to be done; `None`: there is nothing to remove.
     pub plan: Option<Plan>,
-    /// Bases that would have done as the oldest, but are not as they were put; the newest first.
+    /// Bases that would have done, but are not as they were put.
     pub skipped: Vec<Bad>,
 }
 
-/// Plan an expiry of the archive of `log`, after reading back the oldest base that stays. The age
-/// counts from the last link, or from `wall_ns` if that is earlier.
+/// Plan an expiry of the archive of `log`, after reading back the oldest base that stays, and those
+/// that stay apart from now on. The age counts from the last link, or from `wall_ns` if that is earlier.
 ///
 /// # Errors
 /// The store did not answer.
@@ -143,42 +158,265 @@ pub fn plan(
     wall_ns: u64,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Found, Trouble> {
-    let mut found = Found {
-        plan: None,
-        skipped: Vec::new(),
+    let mut skipped = Vec::new();
+    let Some(lists) = Lists::read(reader, log, &mut skipped)? else {
+        return Ok(Found {
+            plan: None,
+            skipped,
+        });
     };
-    // The parts first: none of these is of a base that is complete later.
-    let parts = reader.list(&parts_dir(log), "")?;
-    let candidates = candidates(reader, log)?;
-    let listing = reader.listing(log, 0)?;
-    let end_ns =
-        last_wall_ns(reader, log, &listing.pieces(1))?.map_or(wall_ns, |last| last.min(wall_ns));
+    let last = last_wall_ns(reader, log, &lists.listing.pieces(1))?;
+    let end_ns = last.map_or(wall_ns, |last| last.min(wall_ns));
     let since_ns = end_ns.saturating_sub(keep.age_ns);
-    let Some(newest) = choose(&candidates, since_ns, keep.bases) else {
-        return Ok(found);
-    };
-    for index in (0..=newest).rev() {
-        let plan = gather(reader, log, &candidates[index..], &listing, &parts)?;
-        if plan.is_empty() {
+    let mut next = choose(&lists.bases, since_ns, keep.bases);
+    let (mut sound, mut broken) = (HashSet::new(), BTreeSet::new());
+    let mut plan = None;
+    while let Some(index) = next {
+        let apart = lists.apart(index);
+        let planned = lists.gather(reader, index, &apart)?;
+        if planned.is_empty() {
             break;
         }
-        let mut done = 0;
-        let list = &candidates[index].list;
-        let read = &mut |bytes| {
-            done += bytes;
-            progress(done, list.size());
+        let mut read_back = ReadBack {
+            reader,
+            log,
+            sound: &mut sound,
+            progress: &mut *progress,
         };
-        let mut sound = HashSet::new();
-        match check_parts(reader, log, list, &mut sound, read)?.pop() {
-            None => {
-                let bases = index as u64;
-                found.plan = Some(Plan { bases, ..plan });
-                break;
-            }
-            Some(bad) => found.skipped.push(bad),
+        let oldest = &lists.bases[index];
+        if let Some(bad) = read_back.fault(&[oldest])? {
+            skipped.push(bad.1);
+            next = index.checked_sub(1);
+            continue;
         }
+        let is_new = |it: &&&Candidate| it.number >= lists.begin && !broken.contains(&it.number);
+        let new: Vec<&Candidate> = apart.iter().filter(is_new).copied().collect();
+        let Some((number, bad)) = read_back.fault(&new)? else {
+            plan = Some(planned);
+            break;
+        };
+        skipped.push(bad);
+        broken.insert(number);
+        // Without an older base nothing more can be had of it.
+        let before = lists.bases.iter().rposition(|it| it.number < number);
+        next = before.or(next);
     }
-    Ok(found)
+    Ok(Found { plan, skipped })
+}
+
+/// Reads bases back, one after another.
+struct ReadBack<'a, 'b> {
+    reader: &'a Reader<'b>,
+    log: LogId,
+    /// Parts that were found sound.
+    sound: &'a mut HashSet<String>,
+    progress: &'a mut dyn FnMut(u64, u64),
+}
+
+impl ReadBack<'_, '_> {
+    /// The first of these that is not as it was put, and its fault.
+    fn fault(&mut self, bases: &[&Candidate]) -> Result<Option<(u64, Bad)>, Trouble> {
+        let total = bases.iter().map(|it| it.list.size()).sum();
+        let mut done = 0;
+        for it in bases {
+            let mut read = |bytes| {
+                done += bytes;
+                (self.progress)(done, total);
+            };
+            let bad = check_parts(self.reader, self.log, &it.list, self.sound, &mut read)?;
+            if let Some(bad) = bad.into_iter().next() {
+                return Ok(Some((it.number, bad)));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// What there is, before anything is decided.
+struct Lists {
+    log: LogId,
+    /// The first link of the chain.
+    begin: u64,
+    /// The bases of the chain whose lists can be read, the oldest first. It is not empty.
+    bases: Vec<Candidate>,
+    /// Those that are apart already.
+    apart: Vec<Candidate>,
+    marks: Marks,
+    /// Pinned bases whose lists cannot be read.
+    unread: BTreeSet<u64>,
+    names: Vec<(BaseName, Named)>,
+    claims: BTreeSet<u64>,
+    listing: Listing,
+    parts: Vec<Listed>,
+}
+
+impl Lists {
+    /// `None`: no base can be read.
+    fn read(
+        reader: &Reader<'_>,
+        log: LogId,
+        skipped: &mut Vec<Bad>,
+    ) -> Result<Option<Lists>, Trouble> {
+        // The parts first: none of these is of a base that is complete later.
+        let parts = reader.list(&parts_dir(log), "")?;
+        let begin = reader.again(|store| begin(store, log))?;
+        let bases = candidates(reader, log, begin)?;
+        let Some(newest) = bases.last().map(|it| it.number) else {
+            return Ok(None);
+        };
+        // After the bases: each pin was put before its base.
+        let marks = Marks::read(reader, log)?;
+        let (mut apart, mut unread) = (Vec::new(), BTreeSet::new());
+        for number in marks.before(newest) {
+            let is_pinned = marks.pins.contains(&number);
+            let is_known = bases.iter().any(|it| it.number == number);
+            if is_known || !is_pinned && number >= begin {
+                continue;
+            }
+            match marks.find(reader, log, number)? {
+                Marked::Claim => {}
+                Marked::Base(head, list) if number < begin => {
+                    apart.push(Candidate { number, head, list });
+                }
+                // Its mark has come meanwhile.
+                Marked::Base(..) => drop(unread.insert(number)),
+                Marked::Bad(bad) => {
+                    skipped.push(bad);
+                    if is_pinned {
+                        unread.insert(number);
+                    }
+                }
+            }
+        }
+        let claims = reader.list(&claims_dir(log), "")?;
+        let claims = claims.iter();
+        Ok(Some(Lists {
+            log,
+            begin,
+            bases,
+            apart,
+            marks,
+            unread,
+            names: names(reader, log)?.0,
+            claims: claims
+                .filter_map(|mark| number_in(&claims_dir(log), &mark.name))
+                .collect(),
+            listing: reader.listing(log, 0)?,
+            parts,
+        }))
+    }
+
+    /// Those that stay apart if the base with this index is the oldest.
+    fn apart(&self, oldest: usize) -> Vec<&Candidate> {
+        let all = self.apart.iter().chain(&self.bases[..oldest]);
+        all.filter(|it| self.marks.pins.contains(&it.number))
+            .collect()
+    }
+
+    /// Everything that is not needed if the base with this index is the oldest, and these stay apart.
+    fn gather(
+        &self,
+        reader: &Reader<'_>,
+        oldest: usize,
+        apart: &[&Candidate],
+    ) -> Result<Plan, Trouble> {
+        let (log, stay) = (self.log, &self.bases[oldest..]);
+        let oldest = &stay[0];
+        let pieces = self.listing.pieces(1);
+        let begin = first_to_stay(reader, log, oldest, &pieces)?;
+        let numbers: BTreeSet<u64> = apart.iter().map(|it| it.number).collect();
+        let stays = |number: u64| {
+            let is_apart = numbers.contains(&number) || self.unread.contains(&number);
+            number >= begin || is_apart || self.claims.contains(&number)
+        };
+        let singles = self.listing.singles.iter();
+        let singles = singles.filter(|(number, _)| !stays(*number));
+        let joined = self.listing.joined.iter();
+        let joined = joined.filter(|joined| joined.last < begin);
+        let links = pieces.0.iter().map(|piece| match piece.joined {
+            Some(joined) if joined.last < begin => piece.links(),
+            None if !stays(piece.first) => 1,
+            _ => 0,
+        });
+        let chain = chain_dir(log);
+        let mut holders: Vec<Listed> = singles
+            .map(|(number, size)| Listed {
+                name: numbered(&chain, *number),
+                size: *size,
+            })
+            .collect();
+        for joined in joined {
+            holders.push(Listed {
+                name: joined.name(log),
+                size: joined.size,
+            });
+        }
+        let all = self.apart.len() + self.bases.len();
+        Ok(Plan {
+            log,
+            begin,
+            marks: self.old_marks(reader, (oldest.number, begin), &numbers)?,
+            holders,
+            links: links.sum(),
+            parts: self.dead_parts(oldest.number, apart.iter().copied().chain(stay)),
+            base: oldest.number,
+            from: oldest.list.end,
+            from_wall_ns: oldest.head.wall_ns,
+            bases: (all - stay.len() - apart.len()) as u64,
+            apart: apart
+                .iter()
+                .map(|it| State::of(&it.head, &it.list))
+                .collect(),
+        })
+    }
+
+    /// Marks and names that are of no use if the chain begins with this base and this link.
+    fn old_marks(
+        &self,
+        reader: &Reader<'_>,
+        (oldest, begin): (u64, u64),
+        apart: &BTreeSet<u64>,
+    ) -> Result<Vec<String>, Trouble> {
+        let log = self.log;
+        let mut marks = Vec::new();
+        for (dir, number) in [(bases_dir(log), oldest), (begins_dir(log), begin)] {
+            let listed = reader.list(&dir, "")?.into_iter().map(|it| it.name);
+            let is_before = |name: &String| number_in(&dir, name).is_some_and(|it| it < number);
+            marks.extend(listed.filter(is_before));
+        }
+        let kept = self.marks.kept.range(..oldest);
+        let kept = kept.filter(|number| !apart.contains(number));
+        marks.extend(kept.map(|number| numbered(&kept_dir(log), *number)));
+        let is_gone =
+            |base: u64| base < oldest && !apart.contains(&base) && !self.unread.contains(&base);
+        let names = self.names.iter();
+        let names = names.filter(|(_, named)| is_gone(named.base));
+        marks.extend(names.map(|(name, _)| name.object(log)));
+        Ok(marks)
+    }
+
+    /// The parts that none of these bases has.
+    fn dead_parts<'a>(
+        &self,
+        oldest: u64,
+        stay: impl Iterator<Item = &'a Candidate>,
+    ) -> Vec<Listed> {
+        if !self.unread.is_empty() {
+            return Vec::new();
+        }
+        let files = stay.flat_map(|it| &it.list.files);
+        let used: BTreeSet<String> = files
+            .flat_map(|file| {
+                let parts = file.parts();
+                parts.map(|(offset, part)| part_name(self.log, &file.name, offset, part))
+            })
+            .collect();
+        let is_dead = |part: &&Listed| {
+            let since = since_in(self.log, &part.name);
+            since.is_some_and(|since| since < oldest) && !used.contains(&part.name)
+        };
+        self.parts.iter().filter(is_dead).cloned().collect()
+    }
 }
 
 /// When the last link was durable, by the clock of its writer.
@@ -190,12 +428,13 @@ fn last_wall_ns(reader: &Reader<'_>, log: LogId, pieces: &Pieces) -> Result<Opti
     Ok(head.and_then(Result::ok).map(|head| head.wall_ns))
 }
 
-/// The bases whose lists can be read, the oldest first.
-fn candidates(reader: &Reader<'_>, log: LogId) -> Result<Vec<Candidate>, Trouble> {
+/// The bases from the link `begin` on whose lists can be read, the oldest first.
+fn candidates(reader: &Reader<'_>, log: LogId, begin: u64) -> Result<Vec<Candidate>, Trouble> {
     let marks = bases_dir(log);
     let mut candidates = Vec::new();
     for mark in reader.list(&marks, "")? {
-        let Some(number) = number_in(&marks, &mark.name) else {
+        let number = number_in(&marks, &mark.name);
+        let Some(number) = number.filter(|number| *number >= begin) else {
             continue;
         };
         if let Some(Ok((head, list))) = base(reader, log, number)? {
@@ -213,77 +452,6 @@ fn choose(candidates: &[Candidate], since_ns: u64, bases: usize) -> Option<usize
     let by_age = old.unwrap_or(candidates.len()).checked_sub(1)?;
     let by_count = candidates.len().checked_sub(bases.max(1))?;
     Some(by_age.min(by_count))
-}
-
-/// Everything that is not needed if the first of these bases is the oldest.
-fn gather(
-    reader: &Reader<'_>,
-    log: LogId,
-    stay: &[Candidate],
-    listing: &Listing,
-    parts: &[Listed],
-) -> Result<Plan, Trouble> {
-    let oldest = &stay[0];
-    let pieces = listing.pieces(1);
-    let begin = first_to_stay(reader, log, oldest, &pieces)?;
-    let (bases, begins) = (bases_dir(log), begins_dir(log));
-    let is_before =
-        |dir: &str, name: &str, number: u64| number_in(dir, name).is_some_and(|it| it < number);
-    let mut marks = Vec::new();
-    for (dir, number) in [(&bases, oldest.number), (&begins, begin)] {
-        let listed = reader.list(dir, "")?.into_iter().map(|it| it.name);
-        marks.extend(listed.filter(|name| is_before(dir, name, number)));
-    }
-    let claims = reader.list(&claims_dir(log), "")?;
-    let claims: BTreeSet<u64> = claims
-        .iter()
-        .filter_map(|mark| number_in(&claims_dir(log), &mark.name))
-        .collect();
-    let singles = listing.singles.iter();
-    let singles = singles.filter(|(number, _)| *number < begin && !claims.contains(number));
-    let joined = listing.joined.iter().filter(|joined| joined.last < begin);
-    let links = pieces.0.iter().map(|piece| match piece.joined {
-        Some(joined) if joined.last < begin => piece.links(),
-        None if piece.first < begin && !claims.contains(&piece.first) => 1,
-        _ => 0,
-    });
-    let chain = chain_dir(log);
-    let mut holders: Vec<Listed> = singles
-        .map(|(number, size)| Listed {
-            name: numbered(&chain, *number),
-            size: *size,
-        })
-        .collect();
-    for joined in joined {
-        holders.push(Listed {
-            name: joined.name(log),
-            size: joined.size,
-        });
-    }
-    let used: BTreeSet<String> = stay
-        .iter()
-        .flat_map(|it| &it.list.files)
-        .flat_map(|file| {
-            let parts = file.parts();
-            parts.map(|(offset, part)| part_name(log, &file.name, offset, part))
-        })
-        .collect();
-    let is_dead = |part: &&Listed| {
-        let since = since_in(log, &part.name);
-        since.is_some_and(|since| since < oldest.number) && !used.contains(&part.name)
-    };
-    Ok(Plan {
-        log,
-        begin,
-        marks,
-        holders,
-        links: links.sum(),
-        parts: parts.iter().filter(is_dead).cloned().collect(),
-        base: oldest.number,
-        from: oldest.list.end,
-        from_wall_ns: oldest.head.wall_ns,
-        bases: 0,
-    })
 }
 
 /// The first link that has to stay for this base: where the bytes after its end begin, or the last

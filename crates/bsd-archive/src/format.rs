@@ -29,6 +29,8 @@ const BROKEN: [u8; 8] = *b"BSDBAD\r\n";
 /// Bytes of a fault that are shown, at most.
 const FAULT_SIZE_MAX: usize = 300;
 const FIRST_LINE: &str = "bsd-archive-base 1";
+const NAME_MAGIC: &str = "bsd-archive-name ";
+const NAME_FIRST_LINE: &str = "bsd-archive-name 1";
 
 mod at {
     pub(super) const VERSION: usize = 8;
@@ -522,6 +524,121 @@ pub fn parts_dir(log: LogId) -> String {
     format!("{}/parts/", log_name(log))
 }
 
+/// The directory in which each pinned base has an empty object of its number.
+#[must_use]
+pub fn pins_dir(log: LogId) -> String {
+    format!("{}/pins/", log_name(log))
+}
+
+/// The directory in which each base that an expiry has left apart has an empty object of its number.
+#[must_use]
+pub fn kept_dir(log: LogId) -> String {
+    format!("{}/kept/", log_name(log))
+}
+
+/// The directory of the names of bases.
+#[must_use]
+pub fn names_dir(log: LogId) -> String {
+    format!("{}/names/", log_name(log))
+}
+
+/// The longest name of a base, bytes.
+pub const BASE_NAME_MAX: usize = 64;
+
+/// The name of a base: 1 to [`BASE_NAME_MAX`] of `a` to `z`, digits, `.` and `-`; the first is a letter,
+/// the last no `.` and no `-`. So it is a name on every store, and no number.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct BaseName(String);
+
+impl BaseName {
+    /// This name; `None`: it is not one.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<BaseName> {
+        let is_letter = |it: u8| it.is_ascii_lowercase();
+        let is_end = |it: u8| is_letter(it) || it.is_ascii_digit();
+        let bytes = text.as_bytes();
+        let (first, last) = (*bytes.first()?, *bytes.last()?);
+        let mut all = bytes.iter();
+        let is_name = bytes.len() <= BASE_NAME_MAX
+            && is_letter(first)
+            && is_end(last)
+            && all.all(|it| is_end(*it) || b".-".contains(it));
+        is_name.then(|| BaseName(text.to_owned()))
+    }
+
+    /// Which names there are, for people.
+    pub const RULE: &str = "a name of a base has 1 to 64 of the characters a-z, 0-9, '.' and '-'; it \
+                            begins with a letter, and ends with a letter or a digit";
+
+    /// As text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The object of this name.
+    #[must_use]
+    pub fn object(&self, log: LogId) -> String {
+        format!("{}{}", names_dir(log), self.0)
+    }
+}
+
+impl std::fmt::Display for BaseName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The base that has a name: content of the object of that name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Named {
+    /// Its number.
+    pub base: u64,
+    /// Where its log ends.
+    pub end: Position,
+}
+
+impl Named {
+    /// The content of the object.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let (segment, offset) = (self.end.segment().0, self.end.offset());
+        let base = self.base;
+        format!("{NAME_FIRST_LINE}\nbase {base}\nend {segment} {offset}\n").into_bytes()
+    }
+
+    /// The inverse of [`Named::encode`].
+    ///
+    /// # Errors
+    /// The fault of the object.
+    pub fn decode(bytes: &[u8]) -> Result<Named, Fault> {
+        if let Some(fault) = fault_in(bytes) {
+            return Err(fault);
+        }
+        let text = std::str::from_utf8(bytes).unwrap_or_default();
+        let first = text.lines().next().unwrap_or_default();
+        if first != NAME_FIRST_LINE && first.starts_with(NAME_MAGIC) && first.len() < 40 {
+            return Err(format!(
+                "its first line is {first:?}: a later bsd has written it, and this one reads \
+                 {NAME_FIRST_LINE:?}"
+            ));
+        }
+        match Named::parse(text) {
+            // Anything else than exactly what would have been written is refused.
+            Some(named) if named.encode() == bytes => Ok(named),
+            _ => Err("it does not say which base has this name".to_owned()),
+        }
+    }
+
+    fn parse(text: &str) -> Option<Named> {
+        let mut lines = text.lines().skip(1);
+        let base = lines.next()?.strip_prefix("base ")?.parse().ok()?;
+        let (segment, offset) = lines.next()?.strip_prefix("end ")?.split_once(' ')?;
+        let end = Position::new(SegmentId(segment.parse().ok()?), offset.parse().ok()?);
+        Some(Named { base, end })
+    }
+}
+
 /// The name of a link, or of a mark.
 #[must_use]
 pub fn numbered(dir: &str, number: u64) -> String {
@@ -683,6 +800,47 @@ mod tests {
         for size in 0..text.len() {
             // At the end of a line it is a shorter list: the link's checksum notices that.
             let _ = BaseList::decode(&text.as_bytes()[..size]);
+        }
+    }
+
+    #[test]
+    fn the_name_of_a_base_is_read_back_and_each_changed_byte_is_refused_or_another_name() {
+        let named = Named {
+            base: 17,
+            end: Position::new(SegmentId(12), 4096),
+        };
+        let bytes = named.encode();
+        assert_eq!(bytes, b"bsd-archive-name 1\nbase 17\nend 12 4096\n");
+        assert_eq!(Named::decode(&bytes), Ok(named));
+        for size in 0..bytes.len() {
+            assert!(Named::decode(&bytes[..size]).is_err(), "{size}");
+        }
+        for bit in 0..bytes.len() * 8 {
+            let mut changed = bytes.clone();
+            changed[bit / 8] ^= 1 << (bit % 8);
+            assert_ne!(Named::decode(&changed), Ok(named), "bit {bit}");
+        }
+        assert!(Named::decode(&[&bytes[..], b"x"].concat()).is_err());
+        let why = Named::decode(b"bsd-archive-name 2\nbase 17\n").unwrap_err();
+        assert!(why.contains("a later bsd"), "{why}");
+        assert_eq!(Named::decode(&broken(&"why".to_owned())), Err("why".into()));
+    }
+
+    #[test]
+    fn a_name_of_a_base_is_short_and_a_name_of_a_file_everywhere_and_no_number() {
+        let longest = "a".repeat(BASE_NAME_MAX);
+        for name in ["a", "before-upgrade-2.1", "x9", &longest] {
+            let found = BaseName::parse(name).unwrap();
+            assert_eq!(found.as_str(), name);
+            let object = found.object(LogId([7; 16]));
+            assert!(object.ends_with(&format!("/names/{name}")), "{object}");
+        }
+        let too_long = "a".repeat(BASE_NAME_MAX + 1);
+        for other in [
+            "", "1", "17", "9a", ".a", "-a", "a.", "a-", "A", "a_b", "a/b", "a b", "..", "\u{e4}",
+            "a\n", &too_long,
+        ] {
+            assert_eq!(BaseName::parse(other), None, "{other:?}");
         }
     }
 

@@ -26,6 +26,8 @@
 //! | `levels` | how do many small objects become a few large ones? |
 //! | `chain` | which links are there, and which are faulty? |
 //! | `course` | which links follow a base, and where does that end? |
+//! | `apart` | which states stay before the beginning of a chain? |
+//! | `labels` | which base has which name, and which are pinned? |
 //! | `survey` | what of an archive can be restored, and what cannot? |
 //! | `moment` | which links does a time or a position mean? |
 //! | `frame_reader` | which records are in the bytes of links? |
@@ -44,10 +46,12 @@
 //! * Only bytes below the durable position leave, and a base only when its end is durable.
 //! * No object is overwritten, and none is removed but the probe, what is in a joined object that was
 //!   read back, and by an expiry what is before a base that was read back.
+//! * No expiry removes a pinned base, or a part of it.
 //! * The queue never waits for the archive: the bytes held for it are bounded, and bytes that could
 //!   not be held are a gap, which the chain names.
 
 mod ahead;
+pub mod apart;
 mod base;
 pub mod chain;
 mod chain_reader;
@@ -63,6 +67,7 @@ mod frame_reader;
 mod joined;
 mod joiner;
 mod keys;
+pub mod labels;
 pub mod levels;
 mod links;
 mod local;

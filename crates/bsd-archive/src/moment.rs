@@ -11,11 +11,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::chain::begin;
+use super::apart::{State, states};
+use super::chain::{Bad, begin};
 use super::error::RestoreError;
-use super::format::{Head, Kind, bases_dir, claims_dir, log_name, number_in};
+use super::format::{Head, Kind, bases_dir, chain_dir, claims_dir, log_name, number_in, numbered};
 use super::links::Pieces;
 use super::reader::Reader;
+use super::restore::base;
 use super::store::Trouble;
 use bsd::clock::utc;
 use bsd::storage::format::LogId;
@@ -33,6 +35,8 @@ pub enum Until {
     Position(Position),
     /// The state of the archive when this link was put.
     Link(u64),
+    /// The state at the end of the base with this number, exactly.
+    Base(u64),
 }
 
 /// Which links are restored.
@@ -44,12 +48,24 @@ pub(super) struct Cut {
     pub(super) last: u64,
     /// Of their frames, those that end at this position or before it.
     pub(super) position: Option<Position>,
+    /// It is the end of this base, which needs no link after it.
+    pub(super) base: Option<u64>,
 }
 
 impl Cut {
     /// True if nothing is left out.
     pub(super) fn is_end(&self) -> bool {
         self.last == u64::MAX && self.position.is_none()
+    }
+
+    /// Up to the end of a base.
+    fn of_base(State { base, at, .. }: State) -> Cut {
+        Cut {
+            first: base,
+            last: base,
+            position: Some(at),
+            base: Some(base),
+        }
     }
 
     /// True if the base with this number may be used.
@@ -72,6 +88,7 @@ pub(super) fn cut(
         first: 0,
         last,
         position,
+        base: None,
     };
     let position = match until {
         Until::End => return Ok(up_to(u64::MAX, None)),
@@ -85,9 +102,30 @@ pub(super) fn cut(
                 ))),
             };
         }
+        Until::Base(number) => {
+            let name = numbered(&chain_dir(log), number);
+            return match base(reader, log, number)? {
+                Some(Ok((head, list))) => Ok(Cut::of_base(State::of(&head, &list))),
+                Some(Err(what)) => Err(RestoreError::Bad {
+                    bad: Bad { name, what },
+                    sound: None,
+                }),
+                None => Err(RestoreError::Refused(format!(
+                    "there is no base {number}, or it has expired; `bsd-wal archive ls` shows what can be \
+                     restored"
+                ))),
+            };
+        }
         Until::Wall(wall_ns) => {
             let scale = Scale::read(reader, log)?;
-            return scale.cut_at(reader, wall_ns, now);
+            let cut = scale.cut_at(reader, wall_ns, now)?;
+            if cut.last > 0 {
+                return Ok(cut);
+            }
+            // As `ls` shows the times of what is apart.
+            let apart = states(reader, log, scale.begin)?;
+            let is_it = |state: &&State| state.wall_ns == wall_ns;
+            return Ok(apart.iter().find(is_it).map_or(cut, |it| Cut::of_base(*it)));
         }
         Until::Position(position) => position,
     };
@@ -109,8 +147,24 @@ pub(super) fn cut(
         first,
         last,
         position: Some(position),
+        base: None,
     };
+    let mut apart = states(reader, log, scale.begin)?;
+    apart.retain(|state| state.at == position);
     match lives[..] {
+        [] if apart.len() == 1 => Ok(Cut::of_base(apart[0])),
+        _ if !apart.is_empty() => {
+            let lives = lives
+                .iter()
+                .map(|(first, _)| format!("links from {first} on"));
+            let bases = apart.iter().map(|state| format!("base:{}", state.base));
+            let names: Vec<String> = bases.chain(lives).collect();
+            Err(RestoreError::Refused(format!(
+                "the position {position} was more than once in this archive, because a log was restored; \
+                 name the base that is meant with --until, or a link as link:NUMBER: {}",
+                names.join(", ")
+            )))
+        }
         [] => Ok(up_to(u64::MAX, Some(position))),
         [life] => Ok(cut(life)),
         _ => {
@@ -283,6 +337,7 @@ impl Scale {
                 first: 0,
                 last: links.first().copied().unwrap_or(0),
                 position: None,
+                base: None,
             }),
             _ => self.ambiguous(reader, &utc(wall_ns), &links),
         }

@@ -9,6 +9,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use super::apart::{State, nearest};
 use super::chain::{Bad, Item, Tip, Walk, begin, check_begin, for_each_part, parts_of};
 use super::chain_reader::ChainReader;
 use super::claims::{Claims, Origin};
@@ -139,7 +140,15 @@ fn restore_and(
     finish: impl FnOnce(Rebuilt, &ChainReader) -> Result<(), OpenError>,
 ) -> Result<(Restored, ChainReader), RestoreError> {
     let began = reader.again(|store| begin(store, log))?;
-    let done = restore_what_there_is(reader, log, until, (fs, dir), now, progress, finish);
+    let done = restore_what_there_is(
+        reader,
+        (log, began),
+        until,
+        (fs, dir),
+        now,
+        progress,
+        finish,
+    );
     match &done {
         Ok(_) | Err(RestoreError::Store(_) | RestoreError::Disk(_)) => {}
         Err(_) => check_begin(reader, log, began)?,
@@ -149,7 +158,7 @@ fn restore_and(
 
 fn restore_what_there_is(
     reader: &Reader<'_>,
-    log: LogId,
+    (log, began): (LogId, u64),
     until: Until,
     (fs, dir): (&Arc<dyn Fs>, &Path),
     now: Now,
@@ -160,10 +169,17 @@ fn restore_what_there_is(
     let cut = cut(reader, log, until, now)?;
     let mut skipped = Vec::new();
     let mut earliest = None;
-    for mark in reader.list(&marks, "")?.iter().rev() {
-        let Some(number) = number_in(&marks, &mark.name) else {
-            continue;
-        };
+    let numbers: Vec<u64> = match cut.base {
+        Some(number) => vec![number],
+        None => {
+            let listed = reader.list(&marks, "")?;
+            let numbers = listed.iter().rev();
+            let numbers = numbers.filter_map(|mark| number_in(&marks, &mark.name));
+            // After a base before these, links are missing.
+            numbers.filter(|number| *number >= began).collect()
+        }
+    };
+    for number in numbers {
         let name = numbered(&links, number);
         let (head, list) = match base(reader, log, number)? {
             Some(Ok(base)) => base,
@@ -174,7 +190,7 @@ fn restore_what_there_is(
             }
         };
         if !cut.has(number) || cut.position.is_some_and(|position| list.end > position) {
-            earliest = Some(list.end);
+            earliest = Some(State::of(&head, &list));
             continue;
         }
         let mut work = Restore {
@@ -217,9 +233,10 @@ fn restore_what_there_is(
     }
     match (skipped.into_iter().next(), earliest) {
         (Some(bad), _) => Err(RestoreError::Bad { bad, sound: None }),
-        (None, Some(at)) => Err(RestoreError::Refused(format!(
-            "the archive does not go back so far: its first base ends at {at}"
-        ))),
+        (None, Some(first)) => {
+            let nearest = nearest(reader, log, began, (until, first))?;
+            Err(RestoreError::Refused(nearest))
+        }
         (None, None) => Err(RestoreError::Nothing(format!(
             "the archive of the log {} has no base yet",
             log_name(log)

@@ -2,16 +2,18 @@
 //!
 //! A short look asks for lists alone, and reads the objects that say something about many: claims,
 //! bases, and the links beside those and beside what is missing. The other way reads every byte. Both
-//! show what they have seen to the same `Course`.
+//! show what they have seen to the same `Course`. What stays before the link with which the chain
+//! begins, `apart` adds.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 
 use super::ahead::ReadAhead;
+use super::apart::{self, State};
 use super::chain::{Bad, Item, Walk, begin, check_begin, check_parts};
 use super::course::{Run, Stop};
 use super::format::{
-    BaseList, Fault, HEAD_SIZE, Head, Kind, bases_dir, chain_dir, claims_dir, number_in, numbered,
-    part_name, parts_dir,
+    BaseList, BaseName, Fault, HEAD_SIZE, Head, Kind, bases_dir, chain_dir, claims_dir, number_in,
+    numbered, part_name, parts_dir,
 };
 use super::links::Pieces;
 use super::reader::Reader;
@@ -82,8 +84,14 @@ pub struct Survey {
     pub bytes: u64,
     /// The epoch of the last link.
     pub epoch: u32,
+    /// States that stay before the spans: each can be restored, and nothing before or after it.
+    pub apart: Vec<State>,
     /// Spans that can be restored, in the order in which they were archived.
     pub spans: Vec<Span>,
+    /// The names of bases, and their numbers.
+    pub names: Vec<(BaseName, u64)>,
+    /// The numbers of the bases that are pinned.
+    pub pins: Vec<u64>,
     /// The gaps between them.
     pub lost: Vec<Lost>,
     /// Gaps that the writer has named: where they begin.
@@ -119,7 +127,8 @@ pub fn survey(
         Depth::Lists => look(reader, log, begin, &mut course)?,
         Depth::Everything => read(reader, log, begin, &mut course, progress)?,
     }
-    let survey = course.finish();
+    let mut survey = course.finish();
+    apart::survey(reader, log, begin, depth, &mut survey)?;
     if !survey.bad.is_empty() {
         check_begin(reader, log, begin)?;
     }
@@ -216,24 +225,24 @@ impl Lists {
         telling.retain(|number| self.pieces.find(*number).is_some());
         telling
     }
+}
 
-    /// The parts of a base that are not listed as they have to be.
-    fn bad_parts(&self, log: LogId, list: &BaseList) -> Vec<Bad> {
-        let files = list.files.iter();
-        let parts = files.flat_map(|file| {
-            let parts = file.parts();
-            parts.map(|(offset, part)| (part_name(log, &file.name, offset, part), part))
-        });
-        let bad = parts.filter_map(|(name, part)| {
-            let what = match self.parts.get(&name) {
-                None => "it is missing".to_owned(),
-                Some(size) if may_hold(*size, part.size.into()) => return None,
-                Some(size) => format!("it has {size} bytes instead of {}", part.size),
-            };
-            Some(Bad { name, what })
-        });
-        bad.collect()
-    }
+/// The parts of a base that are not listed as they have to be, of `listed` names and sizes.
+pub(super) fn bad_parts(listed: &BTreeMap<String, u64>, log: LogId, list: &BaseList) -> Vec<Bad> {
+    let files = list.files.iter();
+    let parts = files.flat_map(|file| {
+        let parts = file.parts();
+        parts.map(|(offset, part)| (part_name(log, &file.name, offset, part), part))
+    });
+    let bad = parts.filter_map(|(name, part)| {
+        let what = match listed.get(&name) {
+            None => "it is missing".to_owned(),
+            Some(size) if may_hold(*size, part.size.into()) => return None,
+            Some(size) => format!("it has {size} bytes instead of {}", part.size),
+        };
+        Some(Bad { name, what })
+    });
+    bad.collect()
 }
 
 fn look(reader: &Reader<'_>, log: LogId, begin: u64, course: &mut Course) -> Result<(), Trouble> {
@@ -338,7 +347,7 @@ fn look_at_base(
     let log = course.survey.log;
     match found {
         Ok((head, list)) => {
-            let bad = lists.bad_parts(log, &list);
+            let bad = bad_parts(&lists.parts, log, &list);
             if bad.is_empty() {
                 course.base(&head, &list);
             }
@@ -393,7 +402,10 @@ impl Course {
                 links: 0,
                 bytes: 0,
                 epoch: 0,
+                apart: Vec::new(),
                 spans: Vec::new(),
+                names: Vec::new(),
+                pins: Vec::new(),
                 lost: Vec::new(),
                 gaps: Vec::new(),
                 bad: Vec::new(),

@@ -8,9 +8,11 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use super::ahead::ReadAhead;
+use super::apart::Marks;
 use super::chain::{Bad, begin};
 use super::format::{
-    Fault, Head, LINK_SIZE_MAX, chain_dir, joined_dir, number_in, numbered, parts_dir, sum_in,
+    Fault, Head, LINK_SIZE_MAX, Named, chain_dir, joined_dir, names_dir, number_in, numbered,
+    parts_dir, sum_in,
 };
 use super::joined::{HEADER_SIZE, Joined};
 use super::keys::KeyId;
@@ -24,7 +26,7 @@ use bsd::storage::format::LogId;
 pub struct Unopened {
     /// The log.
     pub log: LogId,
-    /// Links and parts of bases.
+    /// Links, parts of bases, and their names.
     pub objects: u64,
     /// Those of them that are encrypted.
     pub encrypted: u64,
@@ -103,6 +105,21 @@ pub fn look(
         bad: missing.collect(),
     };
     objects.extend(reader.list(&parts_dir(log), "")?);
+    objects.extend(reader.list(&names_dir(log), "")?);
+    let apart = Marks::read(&reader, log)?.before(begin);
+    let before = reader.list(&chain, "")?.into_iter();
+    let is_apart = |object: &Listed| {
+        let number = number_in(&chain, &object.name);
+        number.is_some_and(|number| number < begin && apart.contains(&number))
+    };
+    let before: Vec<Listed> = before.filter(is_apart).collect();
+    for number in apart {
+        let name = numbered(&chain, number);
+        if !before.iter().any(|object| object.name == name) {
+            found.bad.push(Bad::missing(&chain, number, 1));
+        }
+    }
+    objects.extend(before);
     let total = objects.iter().map(|object| object.size).sum();
     let mut ahead = ReadAhead::new(reader);
     let mut objects = objects.into_iter().peekable();
@@ -175,6 +192,9 @@ fn check_plain(log: LogId, name: &str, bytes: &[u8]) -> Result<(), Fault> {
     if let Some(number) = number_in(&chain_dir(log), name) {
         let (head, ..) = Head::decode(bytes)?;
         return head.check_place(log, number);
+    }
+    if name.starts_with(&names_dir(log)) {
+        return Named::decode(bytes).map(drop);
     }
     match sum_in(log, name) {
         Some((size, crc)) if (size, crc) == (bytes.len() as u64, crc32fast::hash(bytes)) => Ok(()),

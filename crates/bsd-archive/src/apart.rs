@@ -1,0 +1,216 @@
+//! Bases apart: those that stay although the links around them have expired, each of them one state.
+//!
+//! A base needs no link to be restored to where its log ends, but its own. So before the link with
+//! which the chain begins there may be bases alone: those that are pinned, and those that an expiry
+//! has marked to be kept. A mark says that its base has to be there: where it is not, something is
+//! lost. Whatever else is before that link was removed on purpose.
+//!
+//! Releases that do not know these marks see the archive from that link on, and nothing of this.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use super::chain::{Bad, check_parts};
+use super::format::{
+    BaseList, Head, chain_dir, claims_dir, kept_dir, numbered, parts_dir, pins_dir,
+};
+use super::labels::{marked, names};
+use super::moment::Until;
+use super::reader::Reader;
+use super::restore::base;
+use super::store::Trouble;
+use super::survey::{Depth, Survey, bad_parts};
+use bsd::clock::utc;
+use bsd::storage::format::LogId;
+use bsd::types::Position;
+
+/// A state that can be restored, and no moment before or after it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct State {
+    /// The number of its base.
+    pub base: u64,
+    /// Where the log of that ends.
+    pub at: Position,
+    /// When that was durable, ns since 1970.
+    pub wall_ns: u64,
+}
+
+impl State {
+    pub(super) fn of(head: &Head, list: &BaseList) -> State {
+        State {
+            base: head.number,
+            at: list.end,
+            wall_ns: head.wall_ns,
+        }
+    }
+}
+
+/// For people, with what restores it.
+impl std::fmt::Display for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let State { base, at, wall_ns } = self;
+        write!(f, "{}, position {at} (--until base:{base})", utc(*wall_ns))
+    }
+}
+
+/// The marks of an archive that keep a base.
+#[derive(Debug, Default)]
+pub(super) struct Marks {
+    /// An expiry has marked these.
+    pub(super) kept: BTreeSet<u64>,
+    pub(super) pins: BTreeSet<u64>,
+    claims: BTreeSet<u64>,
+}
+
+/// What is under the number of such a mark.
+#[derive(Debug)]
+pub(super) enum Found {
+    Base(Head, BaseList),
+    /// The claim of a writer: the one before it had put the mark of a pin, and no base.
+    Claim,
+    Bad(Bad),
+}
+
+impl Marks {
+    pub(super) fn read(reader: &Reader<'_>, log: LogId) -> Result<Marks, Trouble> {
+        let kept = marked(reader, log, kept_dir)?;
+        let pins = marked(reader, log, pins_dir)?;
+        let is_empty = kept.is_empty() && pins.is_empty();
+        Ok(Marks {
+            claims: match is_empty {
+                true => BTreeSet::new(),
+                false => marked(reader, log, claims_dir)?,
+            },
+            kept,
+            pins,
+        })
+    }
+
+    /// The marks before this link, in order.
+    pub(super) fn before(&self, link: u64) -> BTreeSet<u64> {
+        let all = self.kept.range(..link).chain(self.pins.range(..link));
+        all.copied().collect()
+    }
+
+    /// What is under a number.
+    pub(super) fn find(
+        &self,
+        reader: &Reader<'_>,
+        log: LogId,
+        number: u64,
+    ) -> Result<Found, Trouble> {
+        let bad = |what: String| {
+            let name = numbered(&chain_dir(log), number);
+            Found::Bad(Bad { name, what })
+        };
+        Ok(match base(reader, log, number)? {
+            Some(Ok((head, list))) => Found::Base(head, list),
+            Some(Err(what)) => bad(what),
+            None if self.claims.contains(&number) => Found::Claim,
+            None => bad("it is missing, and its mark says that it stays".to_owned()),
+        })
+    }
+}
+
+/// The states apart, in the order of their links; those that are not as they were put are left out.
+///
+/// # Errors
+/// The store did not answer.
+pub(super) fn states(reader: &Reader<'_>, log: LogId, begin: u64) -> Result<Vec<State>, Trouble> {
+    let marks = Marks::read(reader, log)?;
+    let mut states = Vec::new();
+    for number in marks.before(begin) {
+        if let Found::Base(head, list) = marks.find(reader, log, number)? {
+            states.push(State::of(&head, &list));
+        }
+    }
+    Ok(states)
+}
+
+/// Add what is apart, and names and pins, to the survey of what is from the link `begin` on.
+///
+/// # Errors
+/// The store did not answer.
+pub(super) fn survey(
+    reader: &Reader<'_>,
+    log: LogId,
+    begin: u64,
+    depth: Depth,
+    survey: &mut Survey,
+) -> Result<(), Trouble> {
+    let marks = Marks::read(reader, log)?;
+    let numbers = marks.before(begin);
+    let mut parts = BTreeMap::new();
+    if depth == Depth::Lists && !numbers.is_empty() {
+        let listed = reader.list(&parts_dir(log), "")?;
+        parts.extend(listed.into_iter().map(|it| (it.name, it.size)));
+    }
+    let (mut sound, mut bad) = (HashSet::new(), Vec::new());
+    for number in numbers {
+        let faults = match marks.find(reader, log, number)? {
+            Found::Claim => continue,
+            Found::Bad(fault) => vec![fault],
+            Found::Base(head, list) => {
+                let faults = match depth {
+                    Depth::Lists => bad_parts(&parts, log, &list),
+                    Depth::Everything => check_parts(reader, log, &list, &mut sound, &mut |_| ())?,
+                };
+                if faults.is_empty() {
+                    survey.apart.push(State::of(&head, &list));
+                }
+                faults
+            }
+        };
+        bad.extend(faults.into_iter().map(|fault| (number, fault)));
+    }
+    if !bad.is_empty() {
+        // An expiry may have removed it meanwhile: the mark first.
+        let now = Marks::read(reader, log)?.before(begin);
+        bad.retain(|(number, _)| now.contains(number));
+    }
+    survey.bad.extend(bad.into_iter().map(|(_, fault)| fault));
+    survey.pins = marks.pins.difference(&marks.claims).copied().collect();
+    let (named, bad) = names(reader, log)?;
+    let is_there =
+        |number: u64| number >= begin || survey.apart.iter().any(|state| state.base == number);
+    let named = named.into_iter().filter(|(_, named)| is_there(named.base));
+    survey.names = named.map(|(name, named)| (name, named.base)).collect();
+    survey.bad.extend(bad);
+    Ok(())
+}
+
+/// For who has asked for a moment before `first`, the first state of the chain: the nearest states
+/// that there are, for people.
+///
+/// # Errors
+/// The store did not answer.
+pub(super) fn nearest(
+    reader: &Reader<'_>,
+    log: LogId,
+    begin: u64,
+    (until, first): (Until, State),
+) -> Result<String, Trouble> {
+    let all = states(reader, log, begin)?;
+    let is_before = |state: &&State| match until {
+        Until::End => false,
+        Until::Wall(wall_ns) => state.wall_ns <= wall_ns,
+        Until::Position(position) => state.at <= position,
+        Until::Link(number) | Until::Base(number) => state.base <= number,
+    };
+    let before = all.iter().rfind(is_before);
+    let after = all.iter().find(|state| !is_before(state)).unwrap_or(&first);
+    let first = format!(
+        "the archive does not go back so far: its first base ends at {}, {}",
+        first.at,
+        utc(first.wall_ns)
+    );
+    Ok(match before {
+        Some(before) => format!(
+            "{first}; what was before has expired, but for single states: the nearest ones are {before} \
+             and {after}"
+        ),
+        None if all.is_empty() => first,
+        None => format!(
+            "{first}; what was before has expired, but for single states: the nearest one is {after}"
+        ),
+    })
+}
