@@ -27,6 +27,8 @@ pub(super) struct Making {
     known: HashMap<(String, u64), Part>,
     /// Bytes of the last file of the list that are there.
     done: u64,
+    /// Bytes that the last complete base has, too.
+    reused: u64,
 }
 
 impl Making {
@@ -54,6 +56,7 @@ impl Making {
             list,
             known: known.collect(),
             done: 0,
+            reused: 0,
         }
     }
 
@@ -66,6 +69,11 @@ impl Making {
     pub(super) fn progress(&self) -> (u64, u64) {
         let all = self.sizes.iter().map(|(_, size)| size).sum();
         (self.list.size(), all)
+    }
+
+    /// Bytes that were not uploaded, because the last complete base has them.
+    pub(super) fn reused(&self) -> u64 {
+        self.reused
     }
 
     /// Upload the next part. The list, if that was the last one.
@@ -90,6 +98,9 @@ impl Making {
         let bytes = bytes
             .map_err(|error| Trouble::passing(format!("cannot read {name} of the log: {error}")))?;
         let part = self.keep(store, name, offset, &bytes)?;
+        if part.since < self.list.first_link {
+            self.reused += u64::from(part.size);
+        }
         if index == self.list.files.len() {
             self.list.files.push(BaseFile {
                 name: name.clone(),

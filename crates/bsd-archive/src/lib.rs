@@ -28,6 +28,7 @@
 //! | `course` | which links follow a base, and where does that end? |
 //! | `apart` | which states stay before the beginning of a chain? |
 //! | `labels` | which base has which name, and which are pinned? |
+//! | `order` | which base was asked for, and how far is it? |
 //! | `survey` | what of an archive can be restored, and what cannot? |
 //! | `moment` | which links does a time or a position mean? |
 //! | `frame_reader` | which records are in the bytes of links? |
@@ -73,6 +74,7 @@ mod links;
 mod local;
 mod moment;
 mod object;
+pub mod order;
 pub mod reader;
 mod refill;
 pub mod restore;
@@ -92,11 +94,15 @@ mod agreement;
 #[cfg(test)]
 mod ahead_tests;
 #[cfg(test)]
+mod apart_tests;
+#[cfg(test)]
 mod expire_tests;
 #[cfg(test)]
 mod histories;
 #[cfg(test)]
 mod levels_tests;
+#[cfg(test)]
+mod promises;
 #[cfg(test)]
 mod sealed_tests;
 #[cfg(test)]

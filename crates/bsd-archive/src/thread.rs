@@ -14,6 +14,7 @@ use tracing::{error, info, warn};
 
 use super::joiner::{Joiner, Joins};
 use super::levels::Levels;
+use super::order::{Orders, Stage};
 use super::store::Store;
 use super::writer::{Done, Failure, Figures, Writer};
 use bsd::clock::Clock;
@@ -31,6 +32,8 @@ pub const LAG_MAX_NS: i64 = 15 * SECOND_NS;
 pub(super) const OWNER_INTERVAL_NS: i64 = 10 * SECOND_NS;
 /// Interval at which a writer checks whether the store still has its last link.
 pub(super) const PROOF_INTERVAL_NS: i64 = 60 * SECOND_NS;
+/// A base that is asked for and waits for its end to be durable is looked at so often.
+const SYNC_WAIT: Duration = Duration::from_millis(20);
 /// How long a server that stops waits for the last link.
 pub const LAST_LINK: Duration = Duration::from_secs(5);
 
@@ -126,6 +129,7 @@ impl Archive {
         let now = clock.now().mono;
         let store = writer.store().clone();
         let (stop, stopping) = channel();
+        reporter.orders().open(stop.clone());
         let (finished, stopped) = channel();
         let mut work = Work {
             writer,
@@ -147,6 +151,8 @@ impl Archive {
             if work.run(&stopping).is_err() {
                 ended();
             }
+            let why = "this server writes the archive no more";
+            work.reporter.orders().close(why, clock.now().mono);
             // No one waits any more if that fails.
             let _ = finished.send(());
         };
@@ -198,6 +204,7 @@ impl Archive {
     }
 
     fn end(&mut self) {
+        self.reporter.orders().silence();
         self.stop = None;
         if let Some(joiner) = &self.joiner {
             joiner.ask_to_stop();
@@ -235,9 +242,16 @@ struct Shared {
     /// The durable end is known without the writer, which may be waiting for its store.
     trail: OnceLock<Arc<Trail>>,
     joins: Mutex<Option<Joins>>,
+    orders: Orders,
 }
 
 impl Reporter {
+    /// Where bases are asked for.
+    #[must_use]
+    pub fn orders(&self) -> &Orders {
+        &self.0.orders
+    }
+
     /// Current state.
     #[must_use]
     pub fn report(&self) -> Report {
@@ -326,6 +340,9 @@ impl Work {
                 self.proved = now.mono;
                 self.writer.doubt();
             }
+            if let Some(order) = self.reporter.orders().take() {
+                self.writer.ask_for_base(order);
+            }
             let wait = match self.writer.step(now.wall_ns, now.mono >= due) {
                 Ok(done) => {
                     self.end_trouble();
@@ -354,8 +371,9 @@ impl Work {
             };
             self.publish();
             match stopping.recv_timeout(wait) {
-                Err(RecvTimeoutError::Timeout) => {}
-                Ok(()) | Err(RecvTimeoutError::Disconnected) => return self.last(),
+                // Or it was woken: a base is asked for.
+                Ok(()) | Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return self.last(),
             }
         }
     }
@@ -368,6 +386,9 @@ impl Work {
             if let Err(failure) = self.writer.check_owner() {
                 return self.fail(failure);
             }
+        }
+        if self.writer.is_making_what_was_asked() {
+            return Ok(SYNC_WAIT.min(self.interval));
         }
         let left = u64::try_from(due.since(self.clock.now().mono)).unwrap_or(0);
         Ok(match left {
@@ -431,6 +452,8 @@ impl Work {
             }
             Failure::Fenced(what) | Failure::Refused(what) => {
                 error!("{what}");
+                let now = self.clock.now().mono;
+                self.reporter.orders().close(&what, now);
                 self.known.ended = Some(what);
                 self.publish();
                 Err(Ended)
@@ -464,7 +487,18 @@ impl Work {
             .trail()
             .note_archived(known.archived, self.reach.moment);
         self.reporter.set(known, self.writer.needs());
+        self.tell_order(now);
         self.tell_late(now);
+    }
+
+    fn tell_order(&mut self, now: Time) {
+        let orders = self.reporter.orders();
+        if self.writer.is_making_what_was_asked() {
+            orders.set(Stage::Making, now);
+        }
+        if let Some(answer) = self.writer.answer() {
+            orders.set(answer.map_or_else(Stage::Refused, Stage::Made), now);
+        }
     }
 
     /// A store may be so slow that nothing fails, and the archive is late nevertheless.

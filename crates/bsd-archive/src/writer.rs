@@ -12,6 +12,7 @@
 //! then    link to put? -> put it
 //!         bytes?       -> the next link; or, if they are no longer held, a gap
 //!         base?        -> its next part; its list, when its end is durable
+//!                         asked for: its pin before its link, its name after it
 //! ```
 
 mod begin;
@@ -25,9 +26,11 @@ use super::base::Making;
 use super::chain::begin;
 use super::claims::Claim;
 use super::format::{
-    BaseList, FRAMES_SIZE_MAX, HEAD_SIZE, Head, Kind, MARKER, bases_dir, chain_dir, marker,
-    numbered,
+    BaseList, FRAMES_SIZE_MAX, HEAD_SIZE, Head, Kind, MARKER, Named, bases_dir, chain_dir, marker,
+    numbered, pins_dir,
 };
+use super::labels::refusal;
+use super::order::{Made, Order};
 use super::store::{Put, Store, Trouble};
 use bsd::storage::convert::parts::LogParts;
 use bsd::storage::disk::Fs;
@@ -131,6 +134,21 @@ pub struct Writer {
     /// Up to where the last link with bytes goes, and the CRC-32 of its segment up to there.
     sum: Option<(Position, u32)>,
     figures: Figures,
+    asked: Option<Asked>,
+    /// What came of the base that was asked for.
+    answer: Option<Result<Made, String>>,
+}
+
+/// A base that was asked for.
+#[derive(Debug)]
+struct Asked {
+    order: Order,
+    /// Its name is free, and there are not too many.
+    is_checked: bool,
+    /// The base that is being made, or is complete but for its link, was begun after it was asked for.
+    is_begun: bool,
+    /// Bytes of that base that were in the store.
+    reused: u64,
 }
 
 /// Totals since the start.
@@ -203,6 +221,8 @@ impl Writer {
             seen_wall_ns: None,
             sum: None,
             figures: Figures::default(),
+            asked: None,
+            answer: None,
         }
     }
 
@@ -287,6 +307,29 @@ impl Writer {
     #[must_use]
     pub fn figures(&self) -> Figures {
         self.figures
+    }
+
+    /// Make a base as soon as no other one is under way. [`Writer::answer`] says what came of it. One
+    /// that was asked for before and is not complete gives way.
+    pub fn ask_for_base(&mut self, order: Order) {
+        self.asked = Some(Asked {
+            order,
+            is_checked: false,
+            is_begun: false,
+            reused: 0,
+        });
+    }
+
+    /// True while the base that was asked for is being made.
+    #[must_use]
+    pub fn is_making_what_was_asked(&self) -> bool {
+        self.asked.as_ref().is_some_and(|asked| asked.is_begun)
+    }
+
+    /// What came of the base that was asked for, once: it is complete in the store, with its pin and its
+    /// name, or why not.
+    pub fn answer(&mut self) -> Option<Result<Made, String>> {
+        self.answer.take()
     }
 
     /// Do the next piece of work. With `is_due` a link may be made of what is new; a base goes on
@@ -387,10 +430,17 @@ impl Writer {
             return Ok(false);
         };
         let number = head.number;
+        let asked = self.asked.as_ref().filter(|asked| asked.is_begun);
+        let asked = asked.filter(|_| head.kind == Kind::Base);
         if head.kind == Kind::Base {
             // First, so that no base of the chain is without.
             let mark = numbered(&bases_dir(chain.log), number);
             self.store.put_if_absent(&mark, &[])?;
+        }
+        if asked.is_some_and(|asked| asked.order.is_pinned) {
+            // First, so that an expiry that sees the base sees the pin.
+            let pin = numbered(&pins_dir(chain.log), number);
+            self.store.put_if_absent(&pin, &[])?;
         }
         let name = numbered(&chain_dir(chain.log), number);
         if self.store.put_if_absent(&name, bytes)? == Put::Exists {
@@ -399,6 +449,24 @@ impl Writer {
                 Some(found) => return Err(fenced(&name, &found)),
                 None => return Err(Trouble::passing(format!("{name} is and is not there")).into()),
             }
+        }
+        let mut answer = None;
+        if let Some(asked) = asked {
+            let named = Named {
+                base: number,
+                end: head.to,
+            };
+            let refused = put_name(&*self.store, chain.log, &asked.order, named)?;
+            answer = Some(refused.map_or(Ok(()), Err).map(|()| Made {
+                base: number,
+                end: head.to,
+                wall_ns: head.wall_ns,
+                size: chain.made.as_ref().map_or(0, BaseList::size),
+                reused: asked.reused,
+            }));
+        }
+        if answer.is_some() {
+            (self.asked, self.answer) = (None, answer);
         }
         self.figures.links += 1;
         self.figures.bytes += bytes.len() as u64;
@@ -484,6 +552,9 @@ impl Writer {
             chain.made = None;
             chain.base_size = None;
         }
+        if let Some(asked) = &mut self.asked {
+            asked.is_begun = false;
+        }
         self.seen_wall_ns = None;
         self.figures.gaps += 1;
         Done::Gap(at)
@@ -517,6 +588,9 @@ impl Writer {
 
     /// Go on with a base, or begin one, if one is needed.
     fn make_base(&mut self, wall_ns: u64) -> Result<Done, Failure> {
+        if self.refuse_order()? {
+            return Ok(Done::Some);
+        }
         let sizes = self.sizes;
         let Some(chain) = &mut self.chain else {
             return Ok(Done::Nothing);
@@ -533,6 +607,9 @@ impl Writer {
         if let Some(making) = &mut chain.making {
             if let Some(list) = making.step(&*self.store, sizes.part_max)? {
                 chain.made = Some(list.clone());
+                if let Some(asked) = &mut self.asked {
+                    asked.reused = making.reused();
+                }
                 chain.making = None;
             }
             return Ok(Done::Some);
@@ -541,7 +618,7 @@ impl Writer {
             chain.since_base > size.saturating_mul(BASE_RATIO).max(sizes.base_min)
                 || chain.links_since_base > sizes.links_max
         });
-        if chain.at.is_some() && !is_long {
+        if chain.at.is_some() && !is_long && self.asked.is_none() {
             return Ok(Done::Nothing);
         }
         let files = LogParts::take(&*self.fs, &self.dir);
@@ -556,7 +633,54 @@ impl Writer {
             self.trail.release(making.end().segment());
         }
         chain.making = Some(making);
+        if let Some(asked) = &mut self.asked {
+            asked.is_begun = true;
+        }
         Ok(Done::Some)
+    }
+
+    /// A base that was asked for and cannot have its name or its pin is not made. `false`: it can be made,
+    /// or no base was asked for.
+    fn refuse_order(&mut self) -> Result<bool, Failure> {
+        let (Some(chain), Some(asked)) = (&self.chain, &mut self.asked) else {
+            return Ok(false);
+        };
+        if asked.is_checked {
+            return Ok(false);
+        }
+        let Order { name, is_pinned } = &asked.order;
+        let refused = refusal(&*self.store, chain.log, name.as_ref(), *is_pinned)?;
+        asked.is_checked = refused.is_none();
+        if let Some(why) = refused {
+            (self.asked, self.answer) = (None, Some(Err(why)));
+            return Ok(true);
+        }
+        Ok(false)
+    }
+}
+
+/// Give a base that is in the chain its name. Returns why it has not got it, if another has it.
+fn put_name(
+    store: &dyn Store,
+    log: LogId,
+    order: &Order,
+    named: Named,
+) -> Result<Option<String>, Trouble> {
+    let Some(name) = &order.name else {
+        return Ok(None);
+    };
+    let (object, bytes) = (name.object(log), named.encode());
+    if store.put_if_absent(&object, &bytes)? == Put::Done {
+        return Ok(None);
+    }
+    match store.get(&object)? {
+        Some(found) if found == bytes => Ok(None),
+        Some(_) => Ok(Some(format!(
+            "another base was given the name {name} meanwhile: base {} is there without a name{}",
+            named.base,
+            if order.is_pinned { ", and pinned" } else { "" }
+        ))),
+        None => Err(Trouble::passing(format!("{object} is and is not there"))),
     }
 }
 
