@@ -4,7 +4,8 @@
 //! these states, that of the position up to which was restored, and none older than the one that
 //! the writer reported to be archived. A history may go on from a restore, as after a lost machine.
 //!
-//! Each server compresses and encrypts what it archives, or not.
+//! Each server compresses and encrypts what it archives, or not. Bases are asked for, with names and
+//! pins: see `promises`.
 //!
 //! In one history in four clients send extended commands too. A server that starts on what was
 //! restored has the same attributes and settings there, and has fired as often as it says. A tick may
@@ -13,6 +14,7 @@
 //! `BSD_ARCHIVE_RUNS` and `BSD_ARCHIVE_FIRST` say how many histories there are and which is the
 //! first; `BSD_ARCHIVE_SEED` repeats one.
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::num::NonZero;
 use std::panic::{RefUnwindSafe, catch_unwind, resume_unwind};
@@ -24,6 +26,7 @@ use std::time::Duration;
 
 use super::expire::{Keep, plan};
 use super::levels::{Levels, pass};
+use super::promises::Promises;
 use super::restore::{Restored, restore};
 use super::sim::SimStore;
 use super::survey::{Depth, survey};
@@ -45,6 +48,8 @@ use bsd::storage::{SimFs, SyncPolicy, Trail};
 use bsd::types::{ClientId, JobId, JobState, Now, Position, SECOND_NS, Ticket, Time};
 
 const RUNS: u64 = 10_000;
+/// States that were said to be kept, and were restored.
+static KEPT: AtomicU64 = AtomicU64::new(0);
 const DIR: &str = "/data";
 const TUBES: [&str; 3] = ["default", "mail", "thumbnails"];
 /// More jobs than a clear deletes in its own frame.
@@ -129,6 +134,7 @@ pub(super) struct World {
     /// Position up to which the archive was reported to be complete.
     pub(super) archived: Option<Position>,
     pub(super) gaps: u64,
+    pub(super) promises: RefCell<Promises>,
 }
 
 impl World {
@@ -160,6 +166,7 @@ impl World {
             is_replaced: false,
             archived: None,
             gaps: 0,
+            promises: RefCell::default(),
         }
     }
 
@@ -202,7 +209,7 @@ impl World {
         self.start();
     }
 
-    fn engine(&self) -> &Engine {
+    pub(super) fn engine(&self) -> &Engine {
         self.engine.as_ref().unwrap()
     }
 
@@ -422,6 +429,7 @@ impl World {
             self.gaps += 1;
         }
         self.archived = writer.archived().or(self.archived);
+        self.note_answer();
         done
     }
 
@@ -469,7 +477,8 @@ impl World {
         assert_eq!(found.skipped, [], "bases are as they were put");
         if let Some(plan) = found.plan {
             // After an error an archive is left.
-            let _ = plan.carry_out(&self.store, &mut |_, _| ());
+            let done = plan.carry_out(&self.store, &mut |_, _| ());
+            self.note_expiry(&plan, done.is_ok());
         }
     }
 
@@ -496,6 +505,7 @@ impl World {
     pub(super) fn crash(&mut self, how: Crash) {
         self.engine = None;
         self.writer = None;
+        self.forget_order();
         self.disk = self.disk.crash_image(how);
         self.pass(20);
     }
@@ -644,6 +654,7 @@ pub(super) fn any_codec(random: &mut Random) -> Codec {
 fn history(seed: u64) -> (u64, u64) {
     let mut random = Random::new(seed);
     let (mut world, mut codecs) = (World::new(seed), codecs(seed));
+    let mut bases = Random::new(seed ^ 0xba5e);
     world.is_extended = seed % 4 == 3;
     world.sync = match random.below(3) {
         0 => SyncPolicy::Interval(50),
@@ -672,6 +683,15 @@ fn history(seed: u64) -> (u64, u64) {
             }
             if random.percent(10) {
                 world.compact(&mut random);
+            }
+            if bases.percent(6) {
+                world.ask_for_base(&mut bases);
+            }
+            if bases.percent(1) {
+                world.unpin(&mut bases);
+            }
+            if bases.percent(3) {
+                world.expire(&mut bases);
             }
             if random.percent(3) {
                 world.store.set_away(random.percent(60));
@@ -706,6 +726,7 @@ fn history(seed: u64) -> (u64, u64) {
                 Until::Position(world.past[index].0)
             }
         };
+        world.check_promises(&mut bases);
         let whole = world.check(Until::End);
         match &whole {
             Some((restored, _)) => {
@@ -749,6 +770,7 @@ fn history(seed: u64) -> (u64, u64) {
             world.go_on_from(&restored, disk);
         }
     }
+    KEPT.fetch_add(world.promises.borrow().checked, Ordering::Relaxed);
     (restores, refused)
 }
 
@@ -804,8 +826,10 @@ fn any_restore_is_a_prefix_of_history_and_not_older_than_what_was_archived() {
     else {
         return;
     };
-    println!("{restores} restores, {refused} refused");
+    let kept = KEPT.load(Ordering::Relaxed);
+    println!("{restores} restores, {refused} refused, {kept} of states that were to be kept");
     assert!(restores > refused, "{restores} restores, {refused} refused");
+    assert!(kept > 0 || restores < 1000, "nothing was to be kept");
 }
 
 /// The clients of the lost machine still hold ids of jobs that are in no archive.
