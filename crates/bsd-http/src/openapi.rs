@@ -7,7 +7,7 @@ use super::api::filter::{IDS_MAX, reasons};
 use super::api::jobs::ACTIONS;
 use super::api::look::LISTED;
 use super::api::undo::UNDO_MAX_SECONDS;
-use super::api::{checks, events, policies, schedules};
+use super::api::{archive, checks, events, policies, schedules};
 use super::route::{Kind, Parameter, Role, Route, Shape};
 use super::routes::ROUTES;
 
@@ -257,6 +257,7 @@ fn schemas() -> Value {
         ]),
         "Drain": object(&[("draining", flag())]),
         "Standby": standby(),
+        "ArchiveBase": archive_base(),
         "Leader": object(&[
             ("leads", flag()),
             ("leader", or_null(text())),
@@ -289,6 +290,23 @@ fn standby() -> Value {
             or_null(object(&[("done", count()), ("total", count())])),
         ),
         ("trouble", or_null(text())),
+        ("refused", or_null(text())),
+    ])
+}
+
+fn archive_base() -> Value {
+    object(&[
+        ("order", count()),
+        ("state", one_of(&archive::STAGES)),
+        ("name", or_null(text())),
+        ("pin", flag()),
+        ("asked_at", text()),
+        ("seconds", time()),
+        ("base", or_null(count())),
+        ("position", or_null(text())),
+        ("made_at", or_null(text())),
+        ("bytes", or_null(count())),
+        ("reused_bytes", or_null(count())),
         ("refused", or_null(text())),
     ])
 }
@@ -380,6 +398,10 @@ fn requests() -> Map<String, Value> {
             open_object(&[], &[("priority", count()), ("delay", count())]),
         ),
         ("Promotion", open_object(&[], &[("force", flag())])),
+        (
+            "NewArchiveBase",
+            open_object(&[], &[("name", text()), ("pin", flag())]),
+        ),
         ("JoinCluster", object(&[("address", text())])),
         ("OfMember", object(&[("member", text())])),
         (

@@ -69,6 +69,8 @@ pub(super) enum Action {
     NoteCheck,
     Standby,
     Promote,
+    ArchiveBase,
+    MakeBase,
     Leader,
     Cluster,
     /// The change of the cluster that the last part of the path names.
@@ -79,7 +81,8 @@ pub(super) enum Action {
 }
 
 impl Action {
-    /// It changes jobs, or whether they are taken: of a cluster the leader alone does that.
+    /// It changes jobs, or whether they are taken, or has the archive written: of a cluster the leader
+    /// alone does that.
     pub(super) fn is_of_leader(self) -> bool {
         match self {
             Action::Put
@@ -100,7 +103,8 @@ impl Action {
             | Action::Clear
             | Action::Redrive
             | Action::Drain
-            | Action::Undrain => true,
+            | Action::Undrain
+            | Action::MakeBase => true,
             Action::Console(page) => page.changes_jobs(),
             _ => false,
         }

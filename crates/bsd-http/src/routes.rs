@@ -463,6 +463,27 @@ pub(super) const ROUTES: &[Route] = &[
         .named("promote", "Have a standby take over as soon as it can")
         .answering(StatusCode::ACCEPTED),
     look(
+        "/api/v1/archive/base",
+        Role::Read,
+        Action::ArchiveBase,
+        Shape::Json("ArchiveBase"),
+    )
+    .named(
+        "archiveBase",
+        "The last base of the archive that was asked for, and how far it is",
+    ),
+    change(
+        "/api/v1/archive/base",
+        Action::MakeBase,
+        "NewArchiveBase",
+        "ArchiveBase",
+    )
+    .named(
+        "makeArchiveBase",
+        "Have a base of the archive made now, with a name, or pinned",
+    )
+    .answering(StatusCode::ACCEPTED),
+    look(
         "/api/v1/cluster",
         Role::Read,
         Action::Cluster,

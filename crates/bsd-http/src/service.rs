@@ -12,8 +12,8 @@ use tracing::info;
 use super::answer::{Answer, Problem, Said, WrongToken, json};
 use super::api::fields::{Fields, check_kind};
 use super::api::{
-    checks, clear, clients, drain, events, history, jobs, log, look, policies, ranking, schedules,
-    search, standby, tasks, trouble, why,
+    archive, checks, clear, clients, drain, events, history, jobs, log, look, policies, ranking,
+    schedules, search, standby, tasks, trouble, why,
 };
 use super::body::{self, Limit};
 use super::caller::Caller;
@@ -263,6 +263,8 @@ async fn act(
         Action::NoteCheck => checks::note(handles, &state.checks, &fields),
         Action::Standby => standby::show(state),
         Action::Promote => standby::promote(state, &fields),
+        Action::ArchiveBase => archive::show(state),
+        Action::MakeBase => archive::ask(state, &fields),
         Action::Leader => cluster::leader(state),
         Action::Cluster => cluster::show(handles),
         Action::Steer => cluster::steer(handles, route.last(), &fields).await,

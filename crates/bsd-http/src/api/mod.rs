@@ -13,6 +13,7 @@
 //! | `schedules` | what is put by itself, and when? |
 //! | `clear` | all jobs of a tube in some states, at once |
 //! | `filter` | which jobs are meant? |
+//! | `archive` | which base of the archive is asked for? |
 //! | `drain` | are jobs taken? |
 //! | `events` | what happens to jobs, as it happens? |
 //! | `register` | what long work is there, how far is it, who may end it? |
@@ -26,6 +27,7 @@
 //! applied, durable as the policy says, then answered. A job that a client has reserved is the
 //! client's, and nothing here touches it but what takes it from the client.
 
+pub(super) mod archive;
 pub(super) mod checks;
 pub(super) mod clear;
 pub(super) mod clients;
