@@ -1,5 +1,5 @@
 //! `bsd-wal archive`: the content of an archive, its soundness, a data directory out of it, rehearsals
-//! of that, its compaction and its expiry.
+//! of that, its compaction, its expiry and its pins.
 
 mod compact;
 mod expire;
@@ -7,7 +7,9 @@ mod forget;
 mod moment;
 mod rehearse;
 mod unopened;
+mod unpin;
 
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,7 +20,8 @@ use bsd::storage::RealFs;
 use bsd::storage::disk::Fs;
 use bsd::storage::format::LogId;
 use bsd::types::{Position, SegmentId};
-use bsd_archive::format::{log_name, parse_log_name};
+use bsd_archive::apart::State;
+use bsd_archive::format::{BaseName, log_name, parse_log_name};
 use bsd_archive::restore::{Restored, choose_log, restore};
 use bsd_archive::survey::{Depth, Lost, Span, Survey, survey};
 use bsd_archive::{
@@ -33,13 +36,14 @@ use crate::report::Report;
 use crate::{EXIT_DAMAGED, EXIT_OK, Failure};
 
 pub(crate) use moment::Moment;
+use unpin::{WhichBase, parse_base};
 
 const AFTER_HELP: &str = concat!(
     "\
 URL is what bsd-server's --archive names: s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX
 or file:///DIR. Credentials come from the environment, as for the vendor's own tools. `compact`,
-`expire` and `forget` remove objects; the others only read. `dump`, `history` and `info` read an
-archive, too.
+`expire`, `forget` and `unpin` remove objects; the others only read. `dump`, `history` and `info`
+read an archive, too.
 What is encrypted needs --archive-key FILE; `verify` checks sizes and checksums without it.
 
 Examples:
@@ -47,6 +51,7 @@ Examples:
   bsd-wal archive verify file:///var/backups/bsd
   bsd-wal archive restore file:///var/backups/bsd bsd-data-restored
   bsd-wal archive restore --until 2026-11-22T18:00:00Z file:///var/backups/bsd bsd-data-before
+  bsd-wal archive restore --base before-upgrade file:///var/backups/bsd bsd-data-again
   bsd-wal archive rehearse file:///var/backups/bsd
   bsd-wal archive compact file:///var/backups/bsd
   bsd-wal archive expire --keep 30d file:///var/backups/bsd
@@ -77,6 +82,8 @@ enum ArchiveCommand {
     Compact(compact::CompactArgs),
     /// Remove everything that is older than the time to keep
     Expire(expire::ExpireArgs),
+    /// Remove the pin of a base, so that it can expire
+    Unpin(unpin::UnpinArgs),
     /// Remove the archive of one log, all of it
     Forget(forget::ForgetArgs),
 }
@@ -161,9 +168,12 @@ struct RestoreArgs {
     /// The data directory to create; it must be empty or not exist
     dir: PathBuf,
     /// Restore the log as it was durable then: a time (RFC 3339, by the clock of the server that
-    /// archived), a position SEGMENT:OFFSET or a link link:NUMBER as `ls` shows them
-    #[arg(long, value_name = "TIME|POSITION|LINK", value_parser = parse_until)]
+    /// archived), a position SEGMENT:OFFSET, a link link:NUMBER or a base base:NUMBER as `ls` shows them
+    #[arg(long, value_name = "TIME|POSITION|LINK|BASE", value_parser = parse_until)]
     until: Option<Until>,
+    /// Restore exactly the state of this base, which has this name or this number
+    #[arg(long, value_name = "NAME", value_parser = parse_base, conflicts_with = "until")]
+    base: Option<WhichBase>,
     /// The log, if there are archives of several
     #[arg(long, value_name = "ID", value_parser = parse_log)]
     log: Option<LogId>,
@@ -181,11 +191,15 @@ fn parse_until(text: &str) -> Result<Until, UsageError> {
         let segment = SegmentId(segment.parse().ok()?);
         Some(Position::new(segment, offset.parse().ok()?))
     };
-    if let Some(number) = text.strip_prefix("link:") {
-        let number = number.parse().ok().filter(|number| *number > 0);
-        return number
-            .map(Until::Link)
-            .ok_or_else(|| "a link has a number, such as link:17".into());
+    let number = |text: &str| -> Option<u64> { text.parse().ok().filter(|number| *number > 0) };
+    if let Some(text) = text.strip_prefix("link:") {
+        let link = number(text).map(Until::Link);
+        return link.ok_or_else(|| "a link has a number, such as link:17".into());
+    }
+    if let Some(text) = text.strip_prefix("base:") {
+        let base = number(text).map(Until::Base);
+        return base
+            .ok_or_else(|| "a base has a number here, such as base:17; --base takes names".into());
     }
     match position() {
         Some(position) => Ok(Until::Position(position)),
@@ -216,6 +230,7 @@ pub(crate) fn run(args: &ArchiveArgs, out: &mut dyn Write) -> Result<u8, Failure
         ArchiveCommand::Rehearse(args) => rehearse::run(args, out),
         ArchiveCommand::Compact(args) => compact::run(args, out),
         ArchiveCommand::Expire(args) => expire::run(args, out),
+        ArchiveCommand::Unpin(args) => unpin::run(args, out),
         ArchiveCommand::Forget(args) => forget::run(args, out),
     }
 }
@@ -286,7 +301,12 @@ struct OneLog {
     epoch: u32,
     links: u64,
     bytes: u64,
+    /// States before those, each of them alone.
+    apart: Vec<OneState>,
     spans: Vec<OneSpan>,
+    names: Vec<OneName>,
+    /// The numbers of pinned bases.
+    pins: Vec<u64>,
     /// The parts that cannot be restored.
     lost: Vec<OneLost>,
     /// Where a restore of the end ends; `null`: it is refused.
@@ -308,6 +328,29 @@ struct OneSpan {
 }
 
 #[derive(Serialize)]
+struct OneState {
+    base: u64,
+    position: String,
+    time: String,
+}
+
+impl From<&State> for OneState {
+    fn from(state: &State) -> OneState {
+        OneState {
+            base: state.base,
+            position: state.at.to_string(),
+            time: timestamp(state.wall_ns),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct OneName {
+    name: String,
+    base: u64,
+}
+
+#[derive(Serialize)]
 struct OneLost {
     after: String,
     /// `null`: to the end.
@@ -326,6 +369,10 @@ impl From<&Survey> for OneLog {
             to_time: timestamp(span.to_wall_ns),
             link: span.link,
         };
+        let name = |(name, base): &(BaseName, u64)| OneName {
+            name: name.to_string(),
+            base: *base,
+        };
         let lost = |lost: &Lost| OneLost {
             after: lost.after.to_string(),
             until: lost.until.as_ref().map(Position::to_string),
@@ -336,12 +383,27 @@ impl From<&Survey> for OneLog {
             epoch: survey.epoch,
             links: survey.links,
             bytes: survey.bytes,
+            apart: survey.apart.iter().map(OneState::from).collect(),
             spans: survey.spans.iter().map(span).collect(),
+            names: survey.names.iter().map(name).collect(),
+            pins: survey.pins.clone(),
             lost: survey.lost.iter().map(lost).collect(),
             end: survey.end.as_ref().map(Position::to_string),
             gaps: survey.gaps.iter().map(Position::to_string).collect(),
             damages: survey.bad.iter().map(ToString::to_string).collect(),
         }
+    }
+}
+
+impl OneLog {
+    /// The name and the pin of a base, behind its number.
+    fn labels(&self, base: u64) -> String {
+        let names = self.names.iter().filter(|name| name.base == base);
+        let mut labels: String = names.map(|name| format!(", named {}", name.name)).collect();
+        if self.pins.contains(&base) {
+            labels += ", pinned";
+        }
+        labels
     }
 }
 
@@ -356,6 +418,18 @@ impl Report for Contents {
                 Size(log.bytes),
                 log.epoch
             )?;
+            for OneState {
+                base,
+                position,
+                time,
+            } in &log.apart
+            {
+                let labels = log.labels(*base);
+                writeln!(
+                    out,
+                    "  can be restored: {time} alone, position {position}, base {base}{labels}"
+                )?;
+            }
             for span in &log.spans {
                 writeln!(
                     out,
@@ -370,6 +444,12 @@ impl Report for Contents {
             }
             if log.spans.is_empty() {
                 writeln!(out, "  nothing can be restored: there is no base yet")?;
+            }
+            let is_apart = |base: &u64| log.apart.iter().any(|state| state.base == *base);
+            let names = log.names.iter().map(|name| name.base);
+            let labelled: BTreeSet<u64> = names.chain(log.pins.iter().copied()).collect();
+            for base in labelled.into_iter().filter(|base| !is_apart(base)) {
+                writeln!(out, "  base {base}{}", log.labels(base))?;
             }
             for lost in &log.lost {
                 let until = lost.until.as_deref().unwrap_or("the end");
@@ -393,7 +473,10 @@ fn make(args: &RestoreArgs, out: &mut dyn Write) -> Result<u8, Failure> {
     let reader = Reader::new(&*store, &wait).with_connections(args.read.connections);
     let log = choose_log(&reader, args.log)?;
     let fs: Arc<dyn Fs> = Arc::new(RealFs);
-    let until = args.until.unwrap_or(Until::End);
+    let until = match &args.base {
+        Some(base) => Until::Base(base.number(&reader, log)?),
+        None => args.until.unwrap_or(Until::End),
+    };
     let mut meter = Meter::start("restoring");
     let now = Clock::start().now();
     let restored = restore(

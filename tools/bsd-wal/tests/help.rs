@@ -47,6 +47,8 @@ fn write_archive(dir: &Path, url: &str) {
     use bsd::engine::{Engine, Options};
     use bsd::storage::{RealFs, Trail};
     use bsd::types::{Now, Time};
+    use bsd_archive::format::BaseName;
+    use bsd_archive::order::Order;
     use bsd_archive::{Codec, Done, Sizes, Writer, open};
     use std::sync::Arc;
 
@@ -66,6 +68,13 @@ fn write_archive(dir: &Path, url: &str) {
     let store = Arc::from(open(url, Codec::default()).unwrap());
     let (fs, sizes) = (Arc::new(RealFs), Sizes::default());
     let mut writer = Writer::new(store, trail, fs, dir.to_owned(), "test".into(), sizes);
+    writer.ask_for_base(Order {
+        name: BaseName::parse("before-upgrade"),
+        is_pinned: false,
+    });
+    while writer.answer().is_none() {
+        writer.step(WALL_NS, true).unwrap();
+    }
     while writer.step(WALL_NS, true).unwrap() != Done::Nothing {}
     engine.close(now).unwrap();
 }

@@ -11,7 +11,7 @@ use bsd_archive::{Reader, RestoreError};
 use clap::Args;
 use serde::Serialize;
 
-use super::{Keys, open, parse_log, waiter};
+use super::{Keys, OneState, open, parse_log, waiter};
 use crate::human::{Meter, Size, count, note, parse_age, timestamp};
 use crate::report::Report;
 use crate::{EXIT_DAMAGED, EXIT_OK, Failure};
@@ -86,6 +86,8 @@ struct Expired {
     bytes: u64,
     /// `null`: nothing was to be removed.
     oldest: Option<Oldest>,
+    /// States that stay before that base, each of them alone.
+    apart: Vec<OneState>,
 }
 
 /// The oldest base that stays.
@@ -111,6 +113,11 @@ impl Expired {
                 from: plan.from.to_string(),
                 from_time: timestamp(plan.from_wall_ns),
             }),
+            apart: plan
+                .iter()
+                .flat_map(|plan| &plan.apart)
+                .map(OneState::from)
+                .collect(),
         }
     }
 }
@@ -137,6 +144,18 @@ impl Report for Expired {
             oldest.from_time,
             oldest.from,
             oldest.base
-        )
+        )?;
+        for OneState {
+            base,
+            position,
+            time,
+        } in &self.apart
+        {
+            writeln!(
+                out,
+                "  stays: {time} alone, position {position}, base {base}"
+            )?;
+        }
+        Ok(())
     }
 }

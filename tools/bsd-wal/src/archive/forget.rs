@@ -6,6 +6,7 @@ use bsd::storage::format::LogId;
 use bsd_archive::chain::logs;
 use bsd_archive::forget::{forget, objects};
 use bsd_archive::format::log_name;
+use bsd_archive::labels::pinned;
 use clap::Args;
 
 use super::{Keys, open, parse_log};
@@ -32,6 +33,19 @@ pub(super) fn run(args: &ForgetArgs, out: &mut dyn Write) -> Result<u8, Failure>
         let url = &args.url;
         return Err(Failure::Refused(format!(
             "there is no archive of the log {log} at {url}"
+        )));
+    }
+    let pinned = pinned(&*store, args.log)?;
+    if let Some(base) = pinned.first() {
+        return Err(Failure::Refused(format!(
+            "the archive of the log {log} has {}, such as base {base}: remove {} first, with `bsd-wal \
+             archive unpin`",
+            count(pinned.len() as u64, "pinned base"),
+            if pinned.len() == 1 {
+                "that pin"
+            } else {
+                "those pins"
+            }
         )));
     }
     let (names, bytes) = objects(&*store, args.log)?;

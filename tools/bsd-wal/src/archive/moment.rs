@@ -21,8 +21,9 @@ use crate::human::{Meter, note, timestamp};
 #[derive(Args)]
 pub(crate) struct Moment {
     /// Of an archive, the log as it was durable then: a time (RFC 3339, by the clock of the server
-    /// that archived), a position SEGMENT:OFFSET or a link link:NUMBER as `archive ls` shows them
-    #[arg(long, value_name = "TIME|POSITION|LINK", value_parser = parse_asked)]
+    /// that archived), a position SEGMENT:OFFSET, a link link:NUMBER or a base base:NUMBER as `archive
+    /// ls` shows them
+    #[arg(long, value_name = "TIME|POSITION|LINK|BASE", value_parser = parse_asked)]
     until: Option<Asked>,
     /// Of archives of several logs, this one
     #[arg(long, value_name = "ID", value_parser = parse_log)]
