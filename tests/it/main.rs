@@ -34,6 +34,7 @@ mod activation;
 mod api;
 mod api_load;
 mod archive;
+mod archive_bases;
 mod archive_levels;
 mod archive_loss;
 mod archive_refill;
