@@ -15,6 +15,7 @@ use super::apart::{State, states};
 use super::chain::{Bad, begin};
 use super::error::RestoreError;
 use super::format::{Head, Kind, bases_dir, chain_dir, claims_dir, log_name, number_in, numbered};
+use super::labels::marked;
 use super::links::Pieces;
 use super::reader::Reader;
 use super::restore::base;
@@ -151,12 +152,16 @@ pub(super) fn cut(
     };
     let mut apart = states(reader, log, scale.begin)?;
     apart.retain(|state| state.at == position);
-    match lives[..] {
-        [] if apart.len() == 1 => Ok(Cut::of_base(apart[0])),
-        _ if !apart.is_empty() => {
-            let lives = lives
-                .iter()
-                .map(|(first, _)| format!("links from {first} on"));
+    let bases = apart.iter().map(|state| state.base);
+    let places: Vec<u64> = bases.chain(lives.iter().map(|life| life.0)).collect();
+    // Where nothing has changed, several bases have the same end.
+    let is_once = is_one_history(reader, log, &places)?;
+    match (&lives[..], apart.last()) {
+        ([], None) => Ok(up_to(u64::MAX, Some(position))),
+        ([], Some(state)) if is_once => Ok(Cut::of_base(*state)),
+        ([life], _) if is_once => Ok(cut(*life)),
+        (_, Some(_)) => {
+            let lives = lives.iter().map(|life| format!("a link after {}", life.0));
             let bases = apart.iter().map(|state| format!("base:{}", state.base));
             let names: Vec<String> = bases.chain(lives).collect();
             Err(RestoreError::Refused(format!(
@@ -165,9 +170,7 @@ pub(super) fn cut(
                 names.join(", ")
             )))
         }
-        [] => Ok(up_to(u64::MAX, Some(position))),
-        [life] => Ok(cut(life)),
-        _ => {
+        (_, None) => {
             let mut links = Vec::new();
             for life in lives {
                 links.push(scale.first_with(reader, life, position)?);
@@ -175,6 +178,24 @@ pub(super) fn cut(
             scale.ambiguous(reader, &format!("the position {position}"), &links)
         }
     }
+}
+
+/// True if no other history was begun between the first and the last of these links.
+fn is_one_history(reader: &Reader<'_>, log: LogId, links: &[u64]) -> Result<bool, Trouble> {
+    let (Some(first), Some(last)) = (links.iter().min(), links.iter().max()) else {
+        return Ok(true);
+    };
+    if first == last {
+        return Ok(true);
+    }
+    // Claims never expire.
+    let claims = marked(reader, log, claims_dir)?;
+    let claims: Vec<u64> = claims.range(first + 1..=*last).copied().collect();
+    let pieces = reader.pieces(log, *first)?;
+    let heads = reader.heads(log, &pieces, &claims)?;
+    let goes_on =
+        |head: Result<Head, _>| head.is_ok_and(|head| head.kind != Kind::Claim { goes_on: false });
+    Ok(heads.into_iter().all(goes_on))
 }
 
 /// The links that say when and where each part of the chain was put.
