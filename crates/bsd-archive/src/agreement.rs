@@ -346,6 +346,7 @@ fn g14_an_archive_is_sound_after_each_expiry() {
         let keep = Keep {
             age_ns: 300 * MS_NS,
             bases: 2,
+            ..Keep::default()
         };
         let wall_ns = world.now.wall_ns;
         let found = plan(&world.store.reader(), LOG, keep, wall_ns, &mut |_, _| ()).unwrap();
@@ -443,6 +444,7 @@ fn g21_answers_that_are_wrong_now_and_then_are_not_called_damage() {
         let keep = Keep {
             age_ns: 0,
             bases: 1,
+            ..Keep::default()
         };
         let found = plan(&store.reader(), LOG, keep, u64::MAX, &mut |_, _| ()).unwrap();
         assert_eq!(found.skipped, []);

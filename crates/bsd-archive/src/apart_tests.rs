@@ -25,6 +25,8 @@ use bsd::storage::disk::sim::Crash;
 const ALL: Keep = Keep {
     age_ns: 0,
     bases: 1,
+    days: 0,
+    weeks: 0,
 };
 
 fn order(name: Option<&str>, is_pinned: bool) -> Order {
@@ -35,23 +37,23 @@ fn order(name: Option<&str>, is_pinned: bool) -> Order {
 }
 
 /// Have a base made, and wait for the answer.
-fn base(world: &mut World, name: Option<&str>, is_pinned: bool) -> Result<Made, String> {
+pub(super) fn base(world: &mut World, name: Option<&str>, is_pinned: bool) -> Result<Made, String> {
     let order = order(name, is_pinned);
     world.writer.as_mut().unwrap().ask_for_base(order);
     world.archive();
     world.writer.as_mut().unwrap().answer().unwrap()
 }
 
-fn seen(store: &SimStore, depth: Depth) -> Survey {
+pub(super) fn seen(store: &SimStore, depth: Depth) -> Survey {
     survey(&store.reader(), LOG, depth, &mut |_, _| ()).unwrap()
 }
 
-fn found(world: &World, keep: Keep) -> Found {
+pub(super) fn found(world: &World, keep: Keep) -> Found {
     let (reader, wall_ns) = (world.store.reader(), world.now.wall_ns);
     plan(&reader, LOG, keep, wall_ns, &mut |_, _| ()).unwrap()
 }
 
-fn expire(world: &World, keep: Keep) -> Option<Plan> {
+pub(super) fn expire(world: &World, keep: Keep) -> Option<Plan> {
     let found = found(world, keep);
     assert_eq!(found.skipped, []);
     let plan = found.plan?;
@@ -59,15 +61,17 @@ fn expire(world: &World, keep: Keep) -> Option<Plan> {
     Some(plan)
 }
 
-fn more(world: &mut World) {
+/// More links, and a base.
+pub(super) fn more(world: &mut World) {
     for _ in 0..12 {
         world.put(3000);
         world.archive();
     }
+    base(world, None, false).unwrap();
 }
 
 /// Nothing is wrong there, and what stays apart is exactly this.
-fn assert_apart(store: &SimStore, wanted: &[State]) {
+pub(super) fn assert_apart(store: &SimStore, wanted: &[State]) {
     for depth in [Depth::Lists, Depth::Everything] {
         let found = seen(store, depth);
         assert_eq!(found.bad, [], "{depth:?}");
@@ -78,7 +82,7 @@ fn assert_apart(store: &SimStore, wanted: &[State]) {
 }
 
 /// It is restored exactly so.
-fn assert_restored(world: &World, state: State) {
+pub(super) fn assert_restored(world: &World, state: State) {
     let untils = [
         Until::Base(state.base),
         Until::Position(state.at),
@@ -91,7 +95,7 @@ fn assert_restored(world: &World, state: State) {
     }
 }
 
-fn state(made: Made) -> State {
+pub(super) fn state(made: Made) -> State {
     State {
         base: made.base,
         at: made.end,
@@ -99,7 +103,7 @@ fn state(made: Made) -> State {
     }
 }
 
-fn refusal(world: &World, until: Until) -> String {
+pub(super) fn refusal(world: &World, until: Until) -> String {
     match world.restored(until) {
         Err(RestoreError::Refused(why)) => why,
         other => panic!("{until:?}: {other:?}"),
@@ -570,4 +574,25 @@ fn a_name_that_another_gives_meanwhile_is_told_and_the_base_is_there() {
     assert_eq!((all.bad.len(), all.pins.len()), (0, 1));
     assert!(world.check(Until::Base(all.pins[0])).is_some());
     let _ = MS_NS;
+}
+
+#[test]
+fn where_nothing_has_changed_several_bases_have_one_position_and_any_of_them_is_its_state() {
+    let mut world = archived_with(1 << 30);
+    let made = [true, true, false].map(|is_pinned| base(&mut world, None, is_pinned).unwrap());
+    assert!(made.iter().all(|it| it.end == made[0].end));
+    let ends = |world: &World| {
+        let (restored, _) = world.check(Until::Position(made[0].end)).unwrap();
+        assert_eq!(restored.end, made[0].end);
+        restored.base
+    };
+    assert_eq!(
+        expire(&world, ALL).unwrap().apart,
+        [state(made[0]), state(made[1])]
+    );
+    assert_eq!(ends(&world), made[2].base, "it is in the chain, too");
+    more(&mut world);
+    expire(&world, ALL).unwrap();
+    assert_apart(&world.store, &[state(made[0]), state(made[1])]);
+    assert_eq!(ends(&world), made[1].base);
 }

@@ -3,15 +3,17 @@
 //!
 //! Everything before a base goes, if that base was read back: every part of it was compared with its
 //! checksum a moment before. A joined object goes when its last link does. Of what is before it,
-//! pinned bases stay, each with its parts and without the links after it: see `apart`.
+//! pinned bases stay, and one of each day and week as `thinning` says, each with its parts and without
+//! the links after it: see `apart`.
 //!
 //! The order is that in which a restore asks: first what stays apart is marked, then a mark says with
 //! which link the chain begins now, then the older bases lose their marks, then the links go and the
 //! parts that no base which stays refers to. Claims stay for ever, so that a writer that was replaced
 //! finds the number after its last link taken, however late it comes.
 //!
-//! A base that becomes one apart is read back, too. If it is damaged, the base before it becomes the
-//! oldest: with the links after that one the same state can still be made. If the list of a pinned base
+//! A base that becomes one apart is read back, too. If it is damaged, another one of its day or week
+//! stays. If there is no other, or it is pinned, the base before it becomes the oldest: with the links
+//! after that one the same state can still be made. If the list of a pinned base
 //! cannot be read, its parts are not known, and so no part is removed.
 //!
 //! A server may be putting links and a base meanwhile. Its base is younger than every complete one,
@@ -31,6 +33,7 @@ use super::links::{Listing, Pieces};
 use super::reader::Reader;
 use super::restore::base;
 use super::store::{Listed, Store, Trouble};
+use super::thinning::Thinning;
 use bsd::storage::format::LogId;
 use bsd::types::Position;
 
@@ -41,12 +44,17 @@ const REMOVED_AT_ONCE: usize = 1000;
 const LOOKED_AT_ONCE: usize = 16;
 
 /// The parts that must stay.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Keep {
     /// Every moment of the last N ns, as far as it can be restored now.
     pub age_ns: u64,
     /// Bases to keep at least; 0 counts as 1.
     pub bases: usize,
+    /// Of each of this number of days, of UTC, the last base. The day of the last link is the first.
+    pub days: u64,
+    /// Of each of this number of weeks, which begin on Monday, the last base. The week of the last link is
+    /// the first.
+    pub weeks: u64,
 }
 
 /// The objects that an expiry removes.
@@ -168,11 +176,16 @@ pub fn plan(
     let last = last_wall_ns(reader, log, &lists.listing.pieces(1))?;
     let end_ns = last.map_or(wall_ns, |last| last.min(wall_ns));
     let since_ns = end_ns.saturating_sub(keep.age_ns);
+    let thinning = Thinning {
+        days: keep.days,
+        weeks: keep.weeks,
+        end_ns,
+    };
     let mut next = choose(&lists.bases, since_ns, keep.bases);
     let (mut sound, mut broken) = (HashSet::new(), BTreeSet::new());
     let mut plan = None;
     while let Some(index) = next {
-        let apart = lists.apart(index);
+        let apart = lists.apart(index, thinning, &broken);
         let planned = lists.gather(reader, index, &apart)?;
         if planned.is_empty() {
             break;
@@ -197,9 +210,11 @@ pub fn plan(
         };
         skipped.push(bad);
         broken.insert(number);
-        // Without an older base nothing more can be had of it.
-        let before = lists.bases.iter().rposition(|it| it.number < number);
-        next = before.or(next);
+        if lists.needs(number, thinning, &broken) {
+            // Without an older base nothing more can be had of it.
+            let before = lists.bases.iter().rposition(|it| it.number < number);
+            next = before.or(next);
+        }
     }
     Ok(Found { plan, skipped })
 }
@@ -306,11 +321,27 @@ impl Lists {
         }))
     }
 
+    /// The numbers of all bases that are not among the `broken` ones, and when they were put.
+    fn times(&self, broken: &BTreeSet<u64>) -> impl Iterator<Item = (u64, u64)> {
+        let all = self.apart.iter().chain(&self.bases);
+        let sound = all.filter(|it| !broken.contains(&it.number));
+        sound.map(|it| (it.number, it.head.wall_ns))
+    }
+
     /// Those that stay apart if the base with this index is the oldest.
-    fn apart(&self, oldest: usize) -> Vec<&Candidate> {
+    fn apart(&self, oldest: usize, thinning: Thinning, broken: &BTreeSet<u64>) -> Vec<&Candidate> {
+        let chosen = thinning.chosen(self.times(broken));
+        let stays = |number| chosen.contains(number) || self.marks.pins.contains(number);
         let all = self.apart.iter().chain(&self.bases[..oldest]);
-        all.filter(|it| self.marks.pins.contains(&it.number))
-            .collect()
+        all.filter(|it| stays(&it.number)).collect()
+    }
+
+    /// Nothing that is sound can stay in the place of this base.
+    fn needs(&self, number: u64, thinning: Thinning, broken: &BTreeSet<u64>) -> bool {
+        let base = self.bases.iter().find(|it| it.number == number);
+        let can_spare =
+            base.is_none_or(|it| thinning.can_spare(it.head.wall_ns, self.times(broken)));
+        self.marks.pins.contains(&number) || !can_spare
     }
 
     /// Everything that is not needed if the base with this index is the oldest, and these stay apart.

@@ -30,6 +30,8 @@ use bsd::types::Position;
 const ALL: Keep = Keep {
     age_ns: 0,
     bases: 1,
+    days: 0,
+    weeks: 0,
 };
 
 /// A server with a base for every few jobs.
@@ -91,6 +93,7 @@ fn a3_what_a_restore_of_the_time_that_stays_needs_stays_and_the_rest_goes() {
     let keep = Keep {
         age_ns: 1500 * MS_NS,
         bases: 1,
+        ..Keep::default()
     };
     let gone = expire(&world, keep);
     assert!(
@@ -122,7 +125,11 @@ fn a3_so_many_bases_stay_however_old_they_are() {
     let count = || world.store.list(&bases_dir(LOG), "").unwrap().len();
     let all = count();
     assert!(all >= 4, "{all}");
-    let keep = |bases| Keep { age_ns: 0, bases };
+    let keep = |bases| Keep {
+        age_ns: 0,
+        bases,
+        ..Keep::default()
+    };
     let found = |bases| {
         let found = plan(
             &world.store.reader(),

@@ -351,7 +351,7 @@ impl World {
                 self.command(Command::Bury { id, pri });
             }
             9 => {
-                let delay = random.below(2) as u32 * 100_000;
+                let delay = random.below(2) as u32 * 100_000_000;
                 self.command(Command::ReserveJob(id));
                 self.command(Command::Release { id, pri, delay });
             }
@@ -469,6 +469,8 @@ impl World {
         let keep = Keep {
             age_ns: random.below(1000 * MS_NS),
             bases: random.below(3) as usize,
+            days: random.below(3),
+            weeks: random.below(3),
         };
         let wall_ns = self.now.wall_ns;
         let Ok(found) = plan(&self.store.reader(), LOG, keep, wall_ns, &mut |_, _| ()) else {
@@ -692,6 +694,9 @@ fn history(seed: u64) -> (u64, u64) {
             }
             if bases.percent(3) {
                 world.expire(&mut bases);
+            }
+            if bases.percent(4) && !world.is_extended {
+                world.pass(bases.below(4 * 86_400_000));
             }
             if random.percent(3) {
                 world.store.set_away(random.percent(60));

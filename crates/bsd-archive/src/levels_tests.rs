@@ -483,6 +483,7 @@ fn an_expiry_and_a_compaction_at_the_same_time_leave_an_archive() {
         let keep = Keep {
             age_ns: 0,
             bases: 2,
+            ..Keep::default()
         };
         let found = plan(&store.reader(), LOG, keep, u64::MAX, &mut |_, _| ()).unwrap();
         if let Some(plan) = found.plan {
@@ -520,6 +521,7 @@ fn an_expiry_and_a_compaction_at_the_same_time_leave_an_archive() {
         let keep = Keep {
             age_ns: 0,
             bases: 2,
+            ..Keep::default()
         };
         let found = plan(&reader, LOG, keep, u64::MAX, &mut |_, _| ()).unwrap();
         assert_eq!(found.skipped, []);

@@ -36,6 +36,7 @@
 //! | `error` | why was nothing restored? |
 //! | `restore` | how does a data directory come out of it? |
 //! | `expire` | what may be removed, and in which order? |
+//! | `thinning` | which bases stay of each day and each week? |
 //! | `forget` | how does the archive of one log go? |
 //! | `refill` | what if a server starts and its directory is empty? |
 //! | `follow` | how does a copy keep up with an archive, begin again, and take over? |
@@ -85,6 +86,7 @@ mod sim;
 pub mod standby;
 mod store;
 pub mod survey;
+mod thinning;
 pub mod thread;
 pub mod unopened;
 mod writer;
@@ -109,6 +111,8 @@ mod sealed_tests;
 mod standby_histories;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod thinning_tests;
 
 pub use self::claims::is_restored;
 pub use self::error::RestoreError;

@@ -301,7 +301,11 @@ fn an_archive_that_is_compressed_and_encrypted_is_verified_restored_expired_and_
         let found = plan(
             &world.store.reader(),
             LOG,
-            Keep { age_ns, bases },
+            Keep {
+                age_ns,
+                bases,
+                ..Keep::default()
+            },
             u64::MAX,
             &mut |_, _| (),
         )

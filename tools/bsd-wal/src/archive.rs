@@ -55,6 +55,7 @@ Examples:
   bsd-wal archive rehearse file:///var/backups/bsd
   bsd-wal archive compact file:///var/backups/bsd
   bsd-wal archive expire --keep 30d file:///var/backups/bsd
+  bsd-wal archive expire --keep 7d --keep-daily 30 --keep-weekly 12 file:///var/backups/bsd
   bsd-wal dump file:///var/backups/bsd --until 2026-11-22T18:00:00Z --tube mail
 
 ",

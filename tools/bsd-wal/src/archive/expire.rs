@@ -23,6 +23,12 @@ pub(crate) struct ExpireArgs {
     /// Every moment of this time before its last change can still be restored, e.g. 30d, 12h
     #[arg(long, value_name = "AGE", value_parser = parse_age)]
     keep: u64,
+    /// Of each of the last N days, in UTC, the last base stays too, as one state; today is the first
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    keep_daily: u64,
+    /// Of each of the last N weeks, from Monday on, the last base stays too; this one is the first
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    keep_weekly: u64,
     /// The smallest number of bases that stay
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..))]
     bases: u64,
@@ -51,6 +57,8 @@ pub(crate) fn run(args: &ExpireArgs, out: &mut dyn Write) -> Result<u8, Failure>
     let keep = Keep {
         age_ns: args.keep.saturating_mul(1_000_000_000),
         bases: usize::try_from(args.bases).unwrap_or(usize::MAX),
+        days: args.keep_daily,
+        weeks: args.keep_weekly,
     };
     let wall_ns = Clock::start().now().wall_ns;
     let found = {
