@@ -17,6 +17,7 @@
 //! | `format` | which names and bytes do objects have? |
 //! | `writer` | what is put next, and what if that fails? |
 //! | `claims` | which claims has the server of this directory made? |
+//! | `lead` | may a member of a cluster claim the chain? |
 //! | `base` | how does a whole log get into the store while it is being written? |
 //! | `flight` | how are several reads under way at the same time? |
 //! | `ahead` | how do objects that are read at the same time come in order? |
@@ -43,6 +44,7 @@
 //! | `standby` | when is that called, and what does it report? |
 //! | `joiner` | when are links joined, and what is reported of that? |
 //! | `thread` | when is the writer called, and what does it report? |
+//! | `turns` | what if the log is that of a member, which leads now and follows then? |
 //!
 //! Invariants:
 //! * Only bytes below the durable position leave, and a base only when its end is durable.
@@ -70,6 +72,7 @@ mod joined;
 mod joiner;
 mod keys;
 pub mod labels;
+mod lead;
 pub mod levels;
 mod links;
 mod local;
@@ -88,6 +91,7 @@ mod store;
 pub mod survey;
 mod thinning;
 pub mod thread;
+mod turns;
 pub mod unopened;
 mod writer;
 
@@ -118,6 +122,7 @@ pub use self::claims::is_restored;
 pub use self::error::RestoreError;
 pub use self::joiner::Joins;
 pub use self::keys::{KEY_SIZE, KEYS_MAX, Key, KeyId, KeySource};
+pub use self::lead::Lead;
 pub use self::levels::Levels;
 pub use self::moment::Until;
 pub use self::object::{check_place, open};
@@ -128,4 +133,5 @@ pub use self::sealed::{Codec, LEVEL_DEFAULT, LEVELS, Sealed};
 pub use self::sim::SimStore;
 pub use self::store::{Answer, Flight, Listed, Put, Store, Trouble, Want};
 pub use self::thread::{Archive, Report, Reporter};
+pub use self::turns::Turns;
 pub use self::writer::{Done, Failure, Figures, Sizes, Writer};

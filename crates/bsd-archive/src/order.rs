@@ -4,7 +4,7 @@
 //! after it was asked for: a base that was under way then is completed first, and is another one.
 //! An order is kept in memory: a server that ends before its base is complete has made none.
 
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::SyncSender;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::format::BaseName;
@@ -81,7 +81,7 @@ struct Desk {
     /// The writer has not seen it.
     is_new: bool,
     /// Wakes the thread of the writer.
-    bell: Option<Sender<()>>,
+    bell: Option<SyncSender<()>>,
     /// Why no base will be made any more.
     closed: Option<String>,
 }
@@ -112,8 +112,8 @@ impl Orders {
         desk.is_new = !ordered.is_over();
         desk.last = Some(ordered.clone());
         if let Some(bell) = &desk.bell {
-            // Where no one hears it the thread has ended.
-            let _ = bell.send(());
+            // Where no one hears it the thread has ended; where it has rung, it will be heard.
+            let _ = bell.try_send(());
         }
         Ok(ordered)
     }
@@ -146,7 +146,7 @@ impl Orders {
     }
 
     /// A writer takes orders.
-    pub(super) fn open(&self, bell: Sender<()>) {
+    pub(super) fn open(&self, bell: SyncSender<()>) {
         let mut desk = self.lock();
         (desk.bell, desk.closed) = (Some(bell), None);
     }
@@ -170,7 +170,7 @@ impl Orders {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc::channel;
+    use std::sync::mpsc::sync_channel;
 
     use super::*;
 
@@ -208,7 +208,7 @@ mod tests {
     #[test]
     fn an_order_wakes_the_writer_and_is_refused_when_that_has_ended() {
         let orders = Orders::default();
-        let (bell, rung) = channel();
+        let (bell, rung) = sync_channel(1);
         orders.open(bell);
         orders.ask(Order::default(), now(5)).unwrap();
         assert_eq!(rung.recv(), Ok(()));
@@ -220,7 +220,7 @@ mod tests {
         assert_eq!(orders.last(Time(9)).unwrap().stage, refused);
         let late = orders.ask(Order::default(), now(8)).unwrap();
         assert_eq!((late.stage, orders.take()), (refused, None));
-        let (bell, _rung) = channel();
+        let (bell, _rung) = sync_channel(1);
         orders.open(bell);
         let next = orders.ask(Order::default(), now(9)).unwrap();
         assert_eq!(next.stage, Stage::Waiting);

@@ -5,17 +5,20 @@
 //! begins and once when it ends. The loop shares nothing with this thread but the trail.
 
 use std::io;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, channel, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tracing::{error, info, warn};
 
 use super::joiner::{Joiner, Joins};
+use super::lead::Lead;
 use super::levels::Levels;
 use super::order::{Orders, Stage};
 use super::store::Store;
+use super::turns::Turns;
 use super::writer::{Done, Failure, Figures, Writer};
 use bsd::clock::Clock;
 use bsd::storage::Trail;
@@ -23,7 +26,7 @@ use bsd::storage::format::LogId;
 use bsd::types::{Position, SECOND_NS, Time};
 
 /// The first pause after trouble; each further one is twice as long …
-const PAUSE_MIN: Duration = Duration::from_secs(1);
+pub(super) const PAUSE_MIN: Duration = Duration::from_secs(1);
 /// … up to this: so soon after the store is back the archive is written again.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// An archive that lacks something for longer than this, and two intervals, is late.
@@ -66,6 +69,8 @@ pub struct Report {
     pub ended: Option<String>,
     /// What was joined; `None`: this server joins nothing.
     pub joins: Option<Joins>,
+    /// This server is a member of a cluster that does not lead: the member that leads writes the archive.
+    pub rests: bool,
 }
 
 impl Report {
@@ -106,7 +111,9 @@ pub struct Archive {
     clock: Clock,
     joiner: Option<Joiner>,
     reporter: Reporter,
-    stop: Option<Sender<()>>,
+    stop: Option<SyncSender<()>>,
+    /// Of a member: how its thread is told.
+    turns: Option<Turns>,
     stopped: Receiver<()>,
     thread: Option<JoinHandle<()>>,
 }
@@ -124,35 +131,62 @@ impl Archive {
         reporter: Reporter,
         ended: impl FnOnce() + Send + 'static,
     ) -> io::Result<Archive> {
-        // It is started once.
-        let _ = reporter.0.trail.set(writer.trail().clone());
-        let now = clock.now().mono;
-        let store = writer.store().clone();
-        let (stop, stopping) = channel();
+        let (stop, stopping) = sync_channel(1);
         reporter.orders().open(stop.clone());
-        let (finished, stopped) = channel();
-        let mut work = Work {
-            writer,
-            interval,
-            clock,
-            reporter: reporter.clone(),
-            known: Report {
-                interval_ns: i64::try_from(interval.as_nanos()).unwrap_or(i64::MAX),
-                ..Report::default()
-            },
-            reach: Reach::new(now),
-            pause: PAUSE_MIN,
-            owner_asked: now,
-            proved: now,
-            is_gap_told: false,
-            is_late_told: false,
-        };
+        let store = writer.store().clone();
+        reporter.begin(writer.trail().clone());
+        let mut work = Work::new(writer, interval, clock, reporter.clone(), 0);
         let run = move || {
-            if work.run(&stopping).is_err() {
+            while work.run(&stopping)? == Rung::Woken {}
+            work.last()
+        };
+        let mut archive = Archive::spawn(store, clock, reporter, run, ended)?;
+        archive.stop = Some(stop);
+        Ok(archive)
+    }
+
+    /// The same for the log of a member of a cluster: as `turns` says, `writer_of` makes a writer each
+    /// time that the member begins to lead. `ended` is called if another server or cluster has the chain,
+    /// and not if another member has it.
+    ///
+    /// # Errors
+    /// The thread cannot be had.
+    pub fn start_by_turns(
+        turns: &Turns,
+        store: Arc<dyn Store>,
+        writer_of: impl Fn(Lead, Arc<Trail>) -> Writer + Send + 'static,
+        interval: Duration,
+        clock: Clock,
+        ended: impl FnOnce() + Send + 'static,
+    ) -> io::Result<Archive> {
+        let reporter = turns.reporter().clone();
+        let (own, told) = (turns.clone(), reporter.clone());
+        let run = move || {
+            own.serve(|lead, trail, (figures, errors)| {
+                let writer = writer_of(lead, trail).counting_on(figures);
+                Work::new(writer, interval, clock, told.clone(), errors)
+            })
+        };
+        let mut archive = Archive::spawn(store, clock, reporter, run, ended)?;
+        archive.turns = Some(turns.clone());
+        Ok(archive)
+    }
+
+    fn spawn(
+        store: Arc<dyn Store>,
+        clock: Clock,
+        reporter: Reporter,
+        run: impl FnOnce() -> Result<(), Ended> + Send + 'static,
+        ended: impl FnOnce() + Send + 'static,
+    ) -> io::Result<Archive> {
+        let (finished, stopped) = channel();
+        let told = reporter.clone();
+        let run = move || {
+            if run().is_err() {
                 ended();
             }
             let why = "this server writes the archive no more";
-            work.reporter.orders().close(why, clock.now().mono);
+            told.orders().close(why, clock.now().mono);
             // No one waits any more if that fails.
             let _ = finished.send(());
         };
@@ -162,7 +196,8 @@ impl Archive {
             clock,
             joiner: None,
             reporter,
-            stop: Some(stop),
+            stop: None,
+            turns: None,
             stopped,
             thread: Some(thread.spawn(run)?),
         })
@@ -206,6 +241,9 @@ impl Archive {
     fn end(&mut self) {
         self.reporter.orders().silence();
         self.stop = None;
+        if let Some(turns) = self.turns.take() {
+            turns.stop();
+        }
         if let Some(joiner) = &self.joiner {
             joiner.ask_to_stop();
         }
@@ -239,10 +277,17 @@ struct Shared {
     last: Mutex<(Report, Option<Position>)>,
     /// There is another report.
     changed: Condvar,
-    /// The durable end is known without the writer, which may be waiting for its store.
-    trail: OnceLock<Arc<Trail>>,
+    /// The durable end is known without the writer, which may be waiting for its store. `None`: nothing
+    /// is to be archived.
+    trail: Mutex<Option<Arc<Trail>>>,
+    /// Nothing is, because another member leads.
+    rests: AtomicBool,
     joins: Mutex<Option<Joins>>,
     orders: Orders,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Reporter {
@@ -255,9 +300,9 @@ impl Reporter {
     /// Current state.
     #[must_use]
     pub fn report(&self) -> Report {
-        let last = self.0.last.lock();
-        let (mut report, needs) = last.unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some(trail) = self.0.trail.get() {
+        let trail = self.trail();
+        let (mut report, needs) = locked(&self.0.last).clone();
+        if let Some(trail) = trail {
             if needs.is_some_and(|at| trail.after(at).is_none()) {
                 // It is certain, and begins with the next call of the store that is answered.
                 report.is_in_gap = true;
@@ -266,31 +311,82 @@ impl Reporter {
             }
             report.lag_bytes = trail.bytes_after(report.archived.unwrap_or(Position::ZERO));
         }
-        let joins = self.0.joins.lock();
-        report.joins = joins.unwrap_or_else(PoisonError::into_inner).clone();
+        report.rests = self.0.rests.load(Ordering::SeqCst);
+        report.joins.clone_from(&locked(&self.0.joins));
         report
+    }
+
+    fn trail(&self) -> Option<Arc<Trail>> {
+        locked(&self.0.trail).clone()
     }
 
     /// The log whose archive is being written; `None`: the writer has not begun, or is in trouble.
     fn archived_log(&self) -> Option<LogId> {
         let is_up = self.report().is_up();
-        self.0.trail.get().filter(|_| is_up)?.log()
+        self.trail().filter(|_| is_up)?.log()
     }
 
     fn set_joins(&self, joins: &Joins) {
-        let known = self.0.joins.lock();
-        *known.unwrap_or_else(PoisonError::into_inner) = Some(joins.clone());
+        *locked(&self.0.joins) = Some(joins.clone());
     }
 
     /// Puts are refused, because the archive lacks something older than the limit.
     pub fn is_late(&self, now: Time) -> bool {
-        self.0.trail.get().is_some_and(|trail| trail.is_late(now))
+        self.trail().is_some_and(|trail| trail.is_late(now))
+    }
+
+    /// The log that this trail tells of is to be archived from now on. Nothing is known of that.
+    pub(super) fn begin(&self, trail: Arc<Trail>) {
+        let mut current = locked(&self.0.trail);
+        *current = Some(trail);
+        self.forget();
+        self.0.rests.store(false, Ordering::SeqCst);
+    }
+
+    /// Another member leads from now on, and archives.
+    pub(super) fn rest(&self, now: Time) {
+        self.0.orders.close(
+            "this member of the cluster does not lead, and writes no archive",
+            now,
+        );
+        let mut current = locked(&self.0.trail);
+        *current = None;
+        self.forget();
+        self.0.rests.store(true, Ordering::SeqCst);
+    }
+
+    /// Totals stay, and so does the end.
+    fn forget(&self) {
+        let mut last = locked(&self.0.last);
+        let Report {
+            figures,
+            errors,
+            interval_ns,
+            ended,
+            ..
+        } = std::mem::take(&mut last.0);
+        last.0 = Report {
+            figures,
+            errors,
+            interval_ns,
+            ended,
+            ..Report::default()
+        };
+        last.1 = None;
+    }
+
+    /// What the writer says of the log that `trail` tells of, if that is still to be archived: the call
+    /// of the store from which it comes may have lasted for a minute.
+    pub(super) fn publish(&self, trail: &Arc<Trail>, report: &Report, needs: Option<Position>) {
+        let current = locked(&self.0.trail);
+        if current.as_ref().is_some_and(|it| Arc::ptr_eq(it, trail)) {
+            self.set(report, needs);
+        }
     }
 
     /// `needs`: the writer needs what follows this position.
     pub fn set(&self, report: &Report, needs: Option<Position>) {
-        let last = self.0.last.lock();
-        let mut last = last.unwrap_or_else(PoisonError::into_inner);
+        let mut last = locked(&self.0.last);
         last.0.clone_from(report);
         last.1 = needs;
         self.0.changed.notify_all();
@@ -309,10 +405,26 @@ impl Reporter {
     }
 }
 
-/// The writer must not go on.
-struct Ended;
+/// Why the work was interrupted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Rung {
+    /// Someone rang: there is an order, or another word of a member.
+    Woken,
+    /// No one can ring any more.
+    Stopped,
+}
 
-struct Work {
+/// Why a writer must not go on.
+pub(super) enum Ended {
+    /// Another server or cluster has the chain, or the store cannot hold one.
+    ForGood,
+    /// Another writer has the chain, and may be another member: a new one finds out whether this member
+    /// still leads.
+    Again,
+}
+
+/// A writer at work.
+pub(super) struct Work {
     writer: Writer,
     interval: Duration,
     clock: Clock,
@@ -327,10 +439,47 @@ struct Work {
     is_gap_told: bool,
     /// It has been told that the archive is late.
     is_late_told: bool,
+    /// It has been told that this member has the chain.
+    is_begun_told: bool,
 }
 
 impl Work {
-    fn run(&mut self, stopping: &Receiver<()>) -> Result<(), Ended> {
+    /// `errors` calls have failed before.
+    pub(super) fn new(
+        writer: Writer,
+        interval: Duration,
+        clock: Clock,
+        reporter: Reporter,
+        errors: u64,
+    ) -> Work {
+        let now = clock.now().mono;
+        Work {
+            writer,
+            interval,
+            clock,
+            reporter,
+            known: Report {
+                interval_ns: i64::try_from(interval.as_nanos()).unwrap_or(i64::MAX),
+                errors,
+                ..Report::default()
+            },
+            reach: Reach::new(now),
+            pause: PAUSE_MIN,
+            owner_asked: now,
+            proved: now,
+            is_gap_told: false,
+            is_late_told: false,
+            is_begun_told: false,
+        }
+    }
+
+    /// Totals of the writer and those before it, and calls that failed.
+    pub(super) fn totals(&self) -> (Figures, u64) {
+        (self.writer.figures(), self.known.errors)
+    }
+
+    /// Archive until something comes, or no one is there any more to send it.
+    pub(super) fn run(&mut self, stopping: &Receiver<()>) -> Result<Rung, Ended> {
         let mut due = self.clock.now().mono;
         // Already the first call of the store may last a minute.
         self.publish();
@@ -346,6 +495,7 @@ impl Work {
             let wait = match self.writer.step(now.wall_ns, now.mono >= due) {
                 Ok(done) => {
                     self.end_trouble();
+                    self.tell_begun();
                     if let Done::Hole(number) = done {
                         error!(
                             "GAP in the archive: link {number}, which was put there, is there no more; \
@@ -371,9 +521,9 @@ impl Work {
             };
             self.publish();
             match stopping.recv_timeout(wait) {
-                // Or it was woken: a base is asked for.
-                Ok(()) | Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return self.last(),
+                Err(RecvTimeoutError::Timeout) => {}
+                Ok(()) => return Ok(Rung::Woken),
+                Err(RecvTimeoutError::Disconnected) => return Ok(Rung::Stopped),
             }
         }
     }
@@ -399,7 +549,7 @@ impl Work {
 
     /// The server stops: put what there is, unless something is wrong. A base that is missing is
     /// made, as long as that takes no longer than the server waits.
-    fn last(&mut self) -> Result<(), Ended> {
+    pub(super) fn last(&mut self) -> Result<(), Ended> {
         let begun = self.clock.now().mono;
         let wait_ns = i64::try_from(LAST_LINK.as_nanos()).unwrap_or(i64::MAX);
         loop {
@@ -450,13 +600,20 @@ impl Work {
                 self.pause = (2 * pause).min(PAUSE_MAX);
                 Ok(pause)
             }
+            Failure::Fenced(_) if self.writer.is_led() && self.writer.epoch().is_some() => {
+                info!("the archive was claimed by another writer; is it one of this cluster?");
+                let why = "another writer has claimed the archive meanwhile".to_owned();
+                let now = self.clock.now().mono;
+                self.reporter.orders().set(Stage::Refused(why), now);
+                Err(Ended::Again)
+            }
             Failure::Fenced(what) | Failure::Refused(what) => {
                 error!("{what}");
                 let now = self.clock.now().mono;
                 self.reporter.orders().close(&what, now);
                 self.known.ended = Some(what);
                 self.publish();
-                Err(Ended)
+                Err(Ended::ForGood)
             }
         }
     }
@@ -465,6 +622,15 @@ impl Work {
         self.pause = PAUSE_MIN;
         if self.known.trouble.take().is_some() {
             info!("the archive is written again");
+        }
+    }
+
+    fn tell_begun(&mut self) {
+        if self.writer.is_led()
+            && let Some(epoch) = self.writer.epoch()
+            && !std::mem::replace(&mut self.is_begun_told, true)
+        {
+            info!("this member writes the archive, in epoch {epoch}");
         }
     }
 
@@ -486,7 +652,8 @@ impl Work {
         writer
             .trail()
             .note_archived(known.archived, self.reach.moment);
-        self.reporter.set(known, self.writer.needs());
+        self.reporter
+            .publish(writer.trail(), known, self.writer.needs());
         self.tell_order(now);
         self.tell_late(now);
     }

@@ -30,6 +30,7 @@ use super::format::{
     numbered, pins_dir,
 };
 use super::labels::refusal;
+use super::lead::Lead;
 use super::order::{Made, Order};
 use super::store::{Put, Store, Trouble};
 use bsd::storage::convert::parts::LogParts;
@@ -123,6 +124,8 @@ pub struct Writer {
     sizes: Sizes,
     /// A second log may be begun in the archive.
     may_add_log: bool,
+    /// It is a member of a cluster, and leads; `None`: it is a server that is alone.
+    lead: Option<Lead>,
     is_probed: bool,
     /// The store was seen to have the last link, a moment ago.
     is_proved: bool,
@@ -214,6 +217,7 @@ impl Writer {
             node,
             sizes,
             may_add_log: false,
+            lead: None,
             is_probed: false,
             is_proved: false,
             place: None,
@@ -233,6 +237,25 @@ impl Writer {
             may_add_log,
             ..self
         }
+    }
+
+    /// The log is that of a member, which leads: other members have claimed the chain, and will.
+    #[must_use]
+    pub fn led(self, lead: Lead) -> Writer {
+        Writer {
+            lead: Some(lead),
+            ..self
+        }
+    }
+
+    /// Totals go on after these.
+    pub(super) fn counting_on(self, figures: Figures) -> Writer {
+        Writer { figures, ..self }
+    }
+
+    /// It is a member's.
+    pub(super) fn is_led(&self) -> bool {
+        self.lead.is_some()
     }
 
     /// The next step checks whether the store still has the last link.
@@ -623,6 +646,10 @@ impl Writer {
         }
         let files = LogParts::take(&*self.fs, &self.dir);
         let files = files.map_err(|error| Trouble::passing(error.to_string()))?;
+        // If the log was let go meanwhile, what is in the directory may have been changing.
+        if self.trail.is_over() {
+            return Err(Trouble::passing("the log is not open any more").into());
+        }
         let Some(files) = files else {
             let dir = self.dir.display();
             let what = format!("no base can be made: run `bsd-wal verify {dir} --live`");

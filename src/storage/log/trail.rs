@@ -13,6 +13,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -30,6 +31,8 @@ pub struct Trail {
     /// Age of the oldest missing bytes at which an archive is late.
     lag_max_ns: Option<i64>,
     shared: Mutex<Shared>,
+    /// The log is let go: nothing is published any more.
+    is_over: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -82,6 +85,7 @@ impl Trail {
             hold_max,
             lag_max_ns: None,
             shared: Mutex::default(),
+            is_over: AtomicBool::new(false),
         }
     }
 
@@ -121,6 +125,18 @@ impl Trail {
 
     fn shared(&self) -> MutexGuard<'_, Shared> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The log is about to be let go: what is in its directory may change in other ways from now on.
+    /// What was durable can still be read here.
+    pub fn end(&self) {
+        self.is_over.store(true, Ordering::SeqCst);
+    }
+
+    /// True after [`Trail::end`].
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::SeqCst)
     }
 
     /// The log's id; `None` before a log has been attached.

@@ -7,6 +7,7 @@ use super::*;
 use crate::chain::{LOOK_BACK_MAX, logs};
 use crate::claims::{Claims, Origin, put_claim};
 use crate::format::{LOGS, log_name, number_in};
+use crate::lead::Right;
 use crate::links::{Listing, Piece, links_from};
 use bsd::storage::Life;
 use bsd::storage::format::segment_header;
@@ -83,10 +84,7 @@ impl Writer {
         }
         own.place.clone_from(&self.place);
         let tip = self.find_tip(log, &own)?;
-        match own.epoch(&*self.store)? {
-            Some(epoch) if epoch < tip.epoch => return Err(self.replaced(log, epoch, tip.epoch)),
-            _ => {}
-        }
+        self.may_claim(log, &own, tip.epoch)?;
         let (last_base, since_base, links_since_base) = self.measure(log)?;
         let base_size = last_base.as_ref().map(BaseList::size);
         let claim = |goes_on| Kind::Claim { goes_on };
@@ -111,7 +109,11 @@ impl Writer {
             previous: tip.crc,
             segment_crc,
         };
-        let (bytes, crc) = head.encode(self.node.as_bytes());
+        let who = match self.lead {
+            Some(lead) => lead.sign(&self.node),
+            None => self.node.clone(),
+        };
+        let (bytes, crc) = head.encode(who.as_bytes());
         let claim = Claim {
             number: head.number,
             epoch: head.epoch,
@@ -145,6 +147,34 @@ impl Writer {
             last_base,
         });
         Ok(())
+    }
+
+    /// An error, unless the next claim may be that of this writer.
+    fn may_claim(&self, log: LogId, own: &Claims, newest: u32) -> Result<(), Failure> {
+        let right = self.lead.map(|lead| lead.right(&*self.store, log));
+        match right.transpose()? {
+            Some(Right::Claims) => return Ok(()),
+            Some(Right::Waits(by)) => {
+                return Err(Trouble::passing(format!(
+                    "it is written by {by}; this member has led before that one, or leads no more"
+                ))
+                .into());
+            }
+            Some(Right::Replaced { who, epoch }) => {
+                return Err(Failure::Fenced(format!(
+                    "the archive has another writer: {}, in epoch {epoch}; it has taken over from this \
+                     cluster, whose members stop as they come to lead; decide which has the right \
+                     jobs (`bsd-wal archive ls`); to go on with this cluster, stop the other, and \
+                     archive to another address",
+                    who.escape_debug()
+                )));
+            }
+            Some(Right::AsAlone) | None => {}
+        }
+        match own.epoch(&*self.store)? {
+            Some(epoch) if epoch < newest => Err(self.replaced(log, epoch, newest)),
+            _ => Ok(()),
+        }
     }
 
     /// This directory was the one that was archived, until another server took over.
