@@ -108,6 +108,8 @@ mod histories;
 #[cfg(test)]
 mod levels_tests;
 #[cfg(test)]
+mod member_histories;
+#[cfg(test)]
 mod promises;
 #[cfg(test)]
 mod sealed_tests;
