@@ -654,11 +654,16 @@ fn cost(entry: &Committed) -> usize {
 }
 
 /// Options of a member's log, whatever was asked for a single server: its syncs are not urgent,
-/// because the ledger has everything that they would lose.
+/// because the ledger has everything that they would lose. An archive has only what is durable in the
+/// log, so they are more urgent with one.
 #[must_use]
-pub fn log_options(options: Options) -> Options {
+pub fn log_options(options: Options, is_archived: bool) -> Options {
+    let sync_ms = match is_archived {
+        true => ARCHIVED_LOG_SYNC_MS,
+        false => LOG_SYNC_MS,
+    };
     Options {
-        sync: bsd::storage::SyncPolicy::Interval(LOG_SYNC_MS),
+        sync: bsd::storage::SyncPolicy::Interval(sync_ms),
         import: false,
         ..options
     }
@@ -666,6 +671,8 @@ pub fn log_options(options: Options) -> Options {
 
 /// The log is synced this many milliseconds after it was written to.
 const LOG_SYNC_MS: u32 = 500;
+/// The same, if it is archived while it leads: so much may be lost beside the interval of the archive.
+const ARCHIVED_LOG_SYNC_MS: u32 = 100;
 
 #[cfg(test)]
 mod tests;

@@ -78,8 +78,8 @@ pub use self::gate::Gate;
 pub use self::layers::Layers;
 pub use self::lines::Lines;
 pub use self::member::{
-    Ask, Beginning, ClusterArgs, ClusterConfig, ClusterDesk, LeaderReport, Member, MemberError,
-    MemberReport, MemberStanding, PeerFiles, Report, Setup,
+    Archivist, Ask, Beginning, ClusterArgs, ClusterConfig, ClusterDesk, LeaderReport, Member,
+    MemberError, MemberReport, MemberStanding, PeerFiles, Report, Setup,
 };
 use self::per_address::Sweep;
 pub use self::process::{Account, ExitOnSignal, ServiceManager, cpu_times};

@@ -10,8 +10,11 @@ use bsd_archive::RestoreError;
 use bsd_archive::follow::{Setup, has_taken_over};
 use bsd_archive::standby::{self, Seat};
 use bsd_archive::{
-    Archive, Codec, Levels, Reader, Refilled, Reporter, Sizes, Store, Waiter, Writer, is_restored,
+    Archive, Codec, Lead, Levels, Reader, Refilled, Reporter, Sizes, Store, Turns, Waiter, Writer,
+    is_restored,
 };
+use bsd_cluster::member::{ClusterId, NodeId};
+use bsd_net::Archivist;
 use bsd_server::config::ArchiveConfig;
 use signal_hook::consts::{SIGTERM, SIGUSR2};
 
@@ -171,9 +174,38 @@ pub(super) fn follow(
     Ok(Some(promoted.engine))
 }
 
-/// From now on the log holds its segments for the archive.
-pub(super) fn hold(config: &Config, engine: &mut Engine) -> Option<Arc<Trail>> {
+/// Where the member of a cluster says whether it leads, and so archives; `None`: this is no member, or has
+/// no archive.
+pub(super) fn turns(config: &Config, reporter: Option<&Reporter>, clock: Clock) -> Option<Turns> {
     let archive = config.archive.as_ref()?;
+    let reporter = reporter.filter(|_| config.cluster.is_some())?;
+    let turns = Turns::new(archive.hold_max, archive.lag_max, reporter.clone(), clock);
+    Some(turns)
+}
+
+/// The loop of a member tells its archive when it leads.
+pub(super) struct ByTurns(pub(super) Turns);
+
+impl Archivist for ByTurns {
+    fn lead(&self, cluster: ClusterId, member: NodeId, term: u64) -> Arc<Trail> {
+        self.0.lead(Lead {
+            cluster: cluster.0,
+            member: member.0,
+            term,
+        })
+    }
+
+    fn rest(&self) {
+        self.0.rest();
+    }
+}
+
+/// From now on the log holds its segments for the archive. That of a member does when it leads.
+pub(super) fn hold(config: &Config, engine: &mut Engine) -> Option<Arc<Trail>> {
+    let archive = config
+        .archive
+        .as_ref()
+        .filter(|_| config.cluster.is_none())?;
     let trail = Arc::new(Trail::new(archive.hold_max).with_lag_max(archive.lag_max));
     engine.publish_to(trail.clone());
     Some(trail)
@@ -185,22 +217,21 @@ pub(super) fn hold(config: &Config, engine: &mut Engine) -> Option<Arc<Trail>> {
 pub(super) fn start_archive(
     config: &Config,
     store: Option<Arc<dyn Store>>,
-    trail: Option<Arc<Trail>>,
+    (trail, turns): (Option<Arc<Trail>>, Option<Turns>),
     clock: Clock,
     reporter: Option<Reporter>,
 ) -> Result<Option<Archive>, Failure> {
-    let (Some(archive), Some(dir)) = (&config.archive, &config.dir) else {
+    let (Some(archive), Some(dir), Some(store)) = (&config.archive, &config.dir, store) else {
         return Ok(None);
     };
-    let (Some(store), Some(trail)) = (store, trail) else {
-        return Ok(None);
+    // A member claims when it leads. Of a file that cannot be read the writer says what is wrong.
+    let is_restored = turns.is_none() && is_restored(&RealFs, dir).unwrap_or(false);
+    let (dir, of, is_shared) = (dir.clone(), store.clone(), archive.is_shared);
+    let writer = move |trail| {
+        let (fs, sizes) = (Arc::new(RealFs), Sizes::default());
+        let writer = Writer::new(of.clone(), trail, fs, dir.clone(), node(), sizes);
+        writer.beside_others(is_shared)
     };
-    // The writer says what is wrong with its file.
-    let is_restored = is_restored(&RealFs, dir).unwrap_or(false);
-    let (fs, dir, sizes) = (Arc::new(RealFs), dir.clone(), Sizes::default());
-    let writer = Writer::new(store, trail, fs, dir, node(), sizes);
-    let writer = writer.beside_others(archive.is_shared);
-    let reporter = reporter.unwrap_or_default();
     let may_join = archive.old_keys.is_empty() || !archive.keys.is_empty();
     if archive.fine.is_some() && !may_join {
         warn!(
@@ -212,13 +243,28 @@ pub(super) fn start_archive(
         fine_ns: u64::try_from(fine.as_nanos()).unwrap_or(u64::MAX),
         ..Levels::default()
     });
-    let archive_thread = Archive::start(writer, archive.interval, clock, reporter, stop)
+    let interval = archive.interval;
+    let started = match (trail, turns) {
+        (_, Some(turns)) => {
+            let writer = move |lead, trail| writer(trail).led(lead);
+            Archive::start_by_turns(&turns, store, writer, interval, clock, stop)
+        }
+        (Some(trail), None) => {
+            let reporter = reporter.unwrap_or_default();
+            Archive::start(writer(trail), interval, clock, reporter, stop)
+        }
+        (None, None) => return Ok(None),
+    };
+    let archive_thread = started
         .and_then(|thread| match levels {
             Some(levels) => thread.with_levels(levels),
             None => Ok(thread),
         })
         .map_err(|error| Failure::cannot("start a thread for the archive", error))?;
-    info!("archive: {}", archive.url);
+    match config.cluster {
+        Some(_) => info!("archive: {}, while this member leads", archive.url),
+        None => info!("archive: {}", archive.url),
+    }
     if is_restored && !archive_thread.wait_for_claim(CLAIM_WAIT) {
         warn!(
             "the archive has not been claimed in {} s; clients are served, and what they change is in \

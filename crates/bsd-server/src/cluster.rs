@@ -4,8 +4,12 @@
 use std::net::{IpAddr, SocketAddr, TcpListener};
 
 use bsd::UsageError;
-use bsd_net::{Address, ClusterConfig, ClusterDesk, Layers, Member, MemberError, Port, Setup};
+use bsd_archive::Turns;
+use bsd_net::{
+    Address, Archivist, ClusterConfig, ClusterDesk, Layers, Member, MemberError, Port, Setup,
+};
 
+use super::archive::ByTurns;
 use super::{Clock, Config, Engine, Failure, Options, Reactor, Server, info};
 
 /// The socket for the other members.
@@ -34,6 +38,7 @@ pub(super) fn open_member(
     options: &Options,
     reactor: &Reactor,
     (desk, http): (Option<&ClusterDesk>, Option<(SocketAddr, bool)>),
+    turns: Option<Turns>,
     clock: Clock,
 ) -> Result<Option<(Member, Engine)>, Failure> {
     let (Some(cluster), Some(listener), Some(desk)) = (&config.cluster, listener, desk) else {
@@ -48,6 +53,7 @@ pub(super) fn open_member(
         listener,
         reactor,
         desk: desk.clone(),
+        archivist: turns.map(|turns| Box::new(ByTurns(turns)) as Box<dyn Archivist>),
         now: clock.now(),
     });
     let (member, engine) = opened.map_err(|error| match error {

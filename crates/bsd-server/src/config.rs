@@ -521,11 +521,8 @@ impl Config {
         if self.cluster.is_none() {
             return Ok(());
         }
-        if self.archive.is_some() {
-            return Err(invalid(
-                "--cluster and --archive or --follow cannot be used together: the other members are \
-                 the copies; for one elsewhere, take backups (`bsd-wal backup`) of any member",
-            ));
+        if let Some(archive) = &self.archive {
+            archive.fits_cluster()?;
         }
         if self.job_size_max > JOB_SIZE_MAX {
             self.warnings.push(format!(
@@ -541,6 +538,27 @@ impl Config {
                 self.segment_size
             ));
             self.segment_size = CLUSTER_SEGMENT_SIZE_MIN;
+        }
+        Ok(())
+    }
+}
+
+impl ArchiveConfig {
+    /// An error, unless a member of a cluster can have such an archive.
+    fn fits_cluster(&self) -> Result<(), clap::Error> {
+        if self.is_followed {
+            return Err(invalid(
+                "--cluster and --follow cannot be used together: the other members are the copies; give \
+                 all members the same --archive, and start a standby elsewhere, without --cluster",
+            ));
+        }
+        if self.restore_if_empty {
+            return Err(invalid(
+                "--cluster and --restore-if-empty cannot be used together: a member whose disk is lost \
+                 gets its log from the others (--cluster-join); if all are lost, restore by hand \
+                 (`bsd-wal archive restore`), and start the first member of a new cluster on that \
+                 directory (--cluster-init)",
+            ));
         }
         Ok(())
     }

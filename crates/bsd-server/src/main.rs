@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use self::archive::{
-    end_archive, follow, hold, open_store, reporter, restore_if_empty, seat, start_archive,
+    end_archive, follow, hold, open_store, reporter, restore_if_empty, seat, start_archive, turns,
 };
 use self::cluster::{bind_peers, cluster_desk, open_member, seat_member};
 use self::http::{
@@ -224,7 +224,9 @@ fn serve(config: &Config, lines: &Lines) -> Result<(), Failure> {
         clock,
     )?;
     let seen_at = (desk.as_ref(), http_seen_at(http.as_ref(), config));
-    let opened = open_member(config, peers, &options, &reactor, seen_at, clock)?;
+    let turns = turns(config, reporter.as_ref(), clock);
+    let of_turns = turns.clone();
+    let opened = open_member(config, peers, &options, &reactor, seen_at, of_turns, clock)?;
     let (mut engine, member) = match (promoted, opened) {
         (Some(engine), _) => (engine, None),
         (None, Some((member, engine))) => (engine, Some(member)),
@@ -232,7 +234,7 @@ fn serve(config: &Config, lines: &Lines) -> Result<(), Failure> {
     };
     let trail = hold(config, &mut engine);
     drop(exit_on_signal);
-    let archive = start_archive(config, store, trail, clock, reporter)?;
+    let archive = start_archive(config, store, (trail, turns), clock, reporter)?;
     let listeners = sockets.listen()?;
     for listener in &listeners {
         info!("listening on {}", listener.name());

@@ -181,12 +181,13 @@ struct World {
 }
 
 fn options(disk: &SimFs) -> Options {
-    log_options(Options {
+    let options = Options {
         dir: Some(DIR.into()),
         fs: Arc::new(disk.clone()),
         segment_size: 1 << 20,
         ..Options::default()
-    })
+    };
+    log_options(options, false)
 }
 
 fn members() -> Members {

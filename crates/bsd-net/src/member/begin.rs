@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use tracing::info;
 
+use super::archivist::{Archiving, Archivist};
 use super::desk::ClusterDesk;
 use super::flags::{Beginning, ClusterConfig};
 use super::snapshot::Courier;
@@ -122,6 +123,8 @@ pub struct Setup<'a> {
     pub reactor: &'a Reactor,
     /// The desk for other threads.
     pub desk: ClusterDesk,
+    /// Who archives its log while it leads; `None`: it is not archived.
+    pub archivist: Option<Box<dyn Archivist>>,
     /// The time.
     pub now: Now,
 }
@@ -158,10 +161,11 @@ impl Member {
             listener,
             reactor,
             desk,
+            archivist,
             now,
         } = setup;
         let heart = Arc::new(OnceLock::new());
-        let options = with_heart(log_options(options), &heart);
+        let options = with_heart(log_options(options, archivist.is_some()), &heart);
         let Some(dir) = options.dir.clone() else {
             let why = "a member of a cluster keeps a log; give it a directory with -b";
             return Err(SetupError::new(why).into());
@@ -242,6 +246,7 @@ impl Member {
             sending: Vec::new(),
             failing: BTreeMap::new(),
             draining: super::Draining::default(),
+            archiving: Archiving::by(archivist),
             not_received: None,
             is_receiving: false,
             joining: Vec::new(),

@@ -13,6 +13,7 @@
 //! | file | question |
 //! |---|---|
 //! | here | what does a member do in each turn? |
+//! | `archivist` | who archives the log while the member leads? |
 //! | `begin` | how does a server become a member? |
 //! | `desk` | what do other threads see of the cluster and ask of it? |
 //! | `turn` | what does the server do for its member? |
@@ -20,6 +21,7 @@
 //! | `flags` | what does the command line say of it? |
 //! | `snapshot` | how does a copy of the log get from one member to another? |
 
+mod archivist;
 mod begin;
 mod desk;
 mod draining;
@@ -38,6 +40,8 @@ use mio::Token;
 use mio::event::Event;
 use tracing::{debug, error, info, warn};
 
+use self::archivist::Archiving;
+pub use self::archivist::Archivist;
 pub use self::begin::{MemberError, Setup};
 pub use self::desk::{
     Ask, ClusterDesk, LeaderReport, MemberReport, Report, Standing as MemberStanding,
@@ -103,6 +107,7 @@ pub struct Member {
     /// Copies that did not come, until one does: to a member, and from one.
     failing: BTreeMap<NodeId, Failing>,
     draining: Draining,
+    archiving: Archiving,
     not_received: Option<String>,
     is_receiving: bool,
     /// Who asked to be added, and is told when it is a member.
@@ -207,6 +212,7 @@ impl Member {
         };
         self.draining.agree(replica, &mut self.peers, engine);
         self.standing = replica.begin(engine, now)?;
+        self.tell_archivist(engine);
         Ok(self.standing)
     }
 
@@ -424,6 +430,7 @@ impl Member {
 
     /// The clients are gone: follow; or stop, if leadership was transferred for that.
     pub(super) fn step_down(&mut self, engine: &mut Engine, now: Now) -> Result<(), ReplicaError> {
+        self.rest_archivist(engine);
         if self.replica.is_some() {
             info!("this member does not lead any more; its clients were closed");
             // A queue that follows is made by reading the whole log.

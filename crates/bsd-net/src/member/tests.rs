@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use mio::Events;
 
+use super::archivist::{Archiving, Archivist};
 use super::flags::{Beginning, ClusterConfig};
 use super::*;
 use crate::bounds::Bounds;
@@ -17,13 +18,14 @@ use bsd::clock::Clock;
 use bsd::door::{self, Door};
 use bsd::engine::ReplySink;
 use bsd::protocol::{Command, Reply, Request};
-use bsd::storage::SimFs;
 use bsd::storage::disk::ReadFs;
 use bsd::storage::disk::sim::{Crash, Errno, Fault, OpKind};
 use bsd::storage::format::Stamp;
+use bsd::storage::{SimFs, Trail};
 use bsd::types::{ClientId, SECOND_NS};
 use bsd::{ErrorClass, SetupError};
 use bsd_cluster::ledger_dir;
+use bsd_cluster::member::ClusterId;
 use bsd_cluster::wire::{Frame, Taken, VERSIONS};
 
 const DIR: &str = "/data";
@@ -121,6 +123,7 @@ impl Site {
             listener,
             reactor: &reactor,
             desk: desk.clone(),
+            archivist: None,
             now: begin(),
         };
         let (member, engine) = Member::open_with(setup, tls)?;
@@ -617,4 +620,72 @@ fn g06_an_empty_directory_that_no_one_misses_begins_a_cluster_after_a_while() {
     // With jobs there is nothing to be missed.
     let site = Site::at("127.0.0.1:0", &with_jobs(), Beginning::Init, None);
     assert!(site.unwrap().member.replica.is_some());
+}
+
+/// What an archivist was told: the term and the trail of each lead, and nothing for its end.
+#[derive(Clone, Default)]
+struct Notes(Arc<Mutex<Vec<Option<(u64, Arc<Trail>)>>>>);
+
+impl Archivist for Notes {
+    fn lead(&self, _: ClusterId, _: NodeId, term: u64) -> Arc<Trail> {
+        let trail = Arc::new(Trail::new(1 << 20));
+        self.0.lock().unwrap().push(Some((term, trail.clone())));
+        trail
+    }
+
+    fn rest(&self) {
+        self.0.lock().unwrap().push(None);
+    }
+}
+
+impl Notes {
+    /// All that was told since the last call.
+    fn take(&self) -> Vec<Option<(u64, Arc<Trail>)>> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+}
+
+#[test]
+fn the_archive_is_told_of_each_lead_and_its_end_and_has_nothing_that_is_not_committed() {
+    let (mut first, mut second) = Site::two();
+    let notes = Notes::default();
+    first.member.archiving = Archiving::by(Some(Box::new(notes.clone())));
+    first.turn().unwrap();
+    first.turn().unwrap();
+    let told = notes.take();
+    let [Some((term, trail))] = &told[..] else {
+        panic!("{} words", told.len());
+    };
+    assert!(trail.log().is_some());
+    // No one else is there to agree to it.
+    let engine = &mut first.core.engine;
+    let written = engine.log().unwrap().written();
+    let client = engine.connect();
+    let put = Command::Put {
+        tube: None,
+        pri: 0,
+        delay: 0,
+        ttr: 60,
+        body: b"a job".into(),
+    };
+    engine.run(client, Request::Command(put), first.now, &mut NoOne);
+    first.until("it leads no more", |site| !site.leads());
+    first.turn().unwrap();
+    assert!(trail.durable() <= written);
+    assert!(matches!(notes.take()[..], [None]));
+    let mut sites = [&mut first, &mut second];
+    until("both know a leader", &mut sites, |site| {
+        matches!(
+            site.desk.report().standing,
+            MemberStanding::Leads | MemberStanding::Follows
+        )
+    });
+    let later = notes.take();
+    match (first.leads(), later.last()) {
+        (true, Some(Some((again, other)))) => {
+            assert!(again > term && !Arc::ptr_eq(trail, other));
+        }
+        (false, None | Some(None)) => {}
+        (leads, _) => panic!("{leads}, {} words", later.len()),
+    }
 }

@@ -137,6 +137,23 @@ fn an_archive_is_written_only_when_asked_for() {
 }
 
 #[test]
+fn a_member_of_a_cluster_archives_and_neither_follows_an_archive_nor_is_restored_by_itself() {
+    let cluster = "--cluster 127.0.0.1:12300";
+    let archive = config(&format!(
+        "{cluster} --archive file:///a --archive-lag-max 30s"
+    ))
+    .archive;
+    assert!(archive.is_some_and(|archive| !archive.is_followed));
+    for (flags, said) in [
+        ("--follow file:///a", "start a standby elsewhere"),
+        ("--archive file:///a --restore-if-empty", "restore by hand"),
+    ] {
+        let refused = parse(&format!("{cluster} {flags}")).unwrap_err();
+        assert!(refused.text().contains(said), "{}", refused.text());
+    }
+}
+
+#[test]
 fn under_beanstalkds_name_what_is_not_said_is_as_beanstalkd_has_it() {
     let parse = |line: &str| Config::parse(line.split_whitespace()).unwrap();
     let none = parse("/usr/bin/beanstalkd -f 50 -s 1m -p 11400");

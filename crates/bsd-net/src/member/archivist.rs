@@ -1,0 +1,70 @@
+//! Who archives the log of the member that leads, and when that is told to begin and to end.
+//!
+//! Only committed changes are in a log, so what is archived is never taken back when another member
+//! leads. Logs of members have the same jobs and other bytes: who leads next writes a part of the archive
+//! of its own, which begins with all that there is.
+
+use std::sync::Arc;
+
+use super::Member;
+use bsd::engine::Engine;
+use bsd::storage::Trail;
+use bsd_cluster::member::{ClusterId, NodeId};
+use bsd_cluster::node::Role;
+
+/// Archives the log of a member while that leads. It is told by the loop, which it must not hold up.
+pub trait Archivist: Send {
+    /// This member of this cluster leads in this term: the trail to which its log is to be published.
+    fn lead(&self, cluster: ClusterId, member: NodeId, term: u64) -> Arc<Trail>;
+
+    /// It leads no more, and lets its log go now.
+    fn rest(&self);
+}
+
+/// The archivist of a member, and what it was told last.
+#[derive(Default)]
+pub(super) struct Archiving {
+    archivist: Option<Box<dyn Archivist>>,
+    /// The term in which it archives.
+    term: Option<u64>,
+}
+
+impl Archiving {
+    pub(super) fn by(archivist: Option<Box<dyn Archivist>>) -> Archiving {
+        Archiving {
+            archivist,
+            term: None,
+        }
+    }
+
+    /// The member leads in this term, or does not lead.
+    fn follow(&mut self, term: Option<u64>, me: (ClusterId, NodeId), engine: &mut Engine) {
+        let Some(archivist) = self.archivist.as_ref().filter(|_| self.term != term) else {
+            return;
+        };
+        self.term = term;
+        match term {
+            Some(term) => engine.publish_to(archivist.lead(me.0, me.1, term)),
+            None => archivist.rest(),
+        }
+    }
+}
+
+impl Member {
+    /// Tell the archivist whether this member leads. Before requests of clients are run in a turn.
+    pub(super) fn tell_archivist(&mut self, engine: &mut Engine) {
+        let role = self.replica.as_ref().map(|it| (it.leads(), it.role()));
+        let term = match role {
+            Some((true, Role::Leads(term))) => Some(term),
+            _ => None,
+        };
+        let me = (self.me.cluster, self.me.node);
+        self.archiving.follow(term, me, engine);
+    }
+
+    /// Its log is about to be let go.
+    pub(super) fn rest_archivist(&mut self, engine: &mut Engine) {
+        let me = (self.me.cluster, self.me.node);
+        self.archiving.follow(None, me, engine);
+    }
+}
