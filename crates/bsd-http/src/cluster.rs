@@ -216,6 +216,16 @@ fn leader_http(report: &Report) -> Option<String> {
     report.leader.as_ref().and_then(|it| link(&it.http))
 }
 
+/// The member that leads, and so writes the archive; `None`: no one is known to lead, or the server is no
+/// member.
+pub(super) fn archives(handles: &ServerHandles) -> Option<String> {
+    let report = handles.cluster.as_ref()?.report();
+    match report.standing {
+        Standing::Leads => Some(report.node),
+        _ => report.leader.map(|leader| leader.id),
+    }
+}
+
 /// `GET /leader`: 200 where this member leads, 503 elsewhere. A report that is not made again any more
 /// says nothing: another member may lead since.
 pub(super) fn leader(state: &State) -> Result<Answer, Problem> {

@@ -88,6 +88,9 @@ fn warnings(report: &Report, now: Time) -> Vec<String> {
 fn in_gap(report: &Report) -> String {
     let percent = report.base_percent();
     match report.figures.gaps {
+        0 if report.figures.base_wall_ns > 0 => format!(
+            "archive: next base {percent} %; until it is complete, what is new cannot be restored"
+        ),
         0 => format!("archive: first base {percent} %; until it is complete, nothing is archived"),
         _ => format!(
             "the archive has a gap: what is new cannot be restored from it; archive: next base \
@@ -210,5 +213,15 @@ mod tests {
         };
         let said = warnings(&report, Time(0));
         assert!(said[0].starts_with("archive: first base 43 %"), "{said:?}");
+        // Another member has led before: what it archived can be restored.
+        let moved = Report {
+            figures: Figures {
+                base_wall_ns: 1,
+                ..Figures::default()
+            },
+            ..report
+        };
+        let said = warnings(&moved, Time(0));
+        assert!(said[0].starts_with("archive: next base 43 %"), "{said:?}");
     }
 }

@@ -339,7 +339,14 @@ impl ServerHandles {
             .as_ref()
             .is_some_and(|seat| !seat.report().is_promoted);
         let archive = self.archive.as_ref().filter(|_| !is_standby);
-        archive.map(Reporter::report)
+        let report = archive.map(Reporter::report);
+        report.filter(|it| !it.rests || it.ended.is_some())
+    }
+
+    /// The log of this member has an archive, which the member that leads writes, and that is another.
+    fn archive_rests(&self) -> bool {
+        let archive = self.archive.as_ref();
+        archive.is_some_and(|archive| archive.report().rests)
     }
 }
 

@@ -635,6 +635,8 @@ fn archive() -> Value {
         ("last_base_timestamp_seconds", or_null(count())),
         ("errors", count()),
         ("joins", or_null(reference("ArchiveJoins"))),
+        ("rests", flag()),
+        ("member", or_null(text())),
     ])
 }
 

@@ -15,8 +15,9 @@ use crate::{Context, EXIT_NOT_DONE, EXIT_OK, Failure};
 const AFTER_HELP: &str = concat!(
     "\
 Over the server's API, which beanstalkd does not have. What is in the archive itself, `bsd-wal
-archive ls` and `bsd-wal archive verify` say, without the server. Exit code 1: the server keeps no
-archive, cannot write it, or has a gap in it.
+archive ls` and `bsd-wal archive verify` say, without the server. In a cluster the member that leads
+writes it: ask that one; others say which it is. Exit code 1: the server keeps no archive, cannot
+write it, or has a gap in it; or no member leads.
 
 Examples:
   bsd-ctl archive
@@ -104,9 +105,18 @@ pub(crate) fn run(args: &ArchiveArgs, context: &mut Context<'_>) -> Result<u8, F
     }
     match context.global.json {
         true => context.tell(archive.clone(), "")?,
+        false if archive["rests"] == true => {
+            let member = archive["member"].as_str().unwrap_or("-");
+            let line = ("written by", format!("member {member}, which leads"));
+            print_group("archive", [line].into_iter(), context.out)?;
+        }
         false => print_group("archive", lines(archive).into_iter(), context.out)?,
     }
-    let is_well = archive["up"] == true && archive["in_gap"] == false;
+    let is_written = match archive["rests"] == true {
+        true => archive["member"].is_string(),
+        false => archive["up"] == true,
+    };
+    let is_well = is_written && archive["in_gap"] == false;
     Ok(if is_well { EXIT_OK } else { EXIT_NOT_DONE })
 }
 

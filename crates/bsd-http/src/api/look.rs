@@ -12,7 +12,7 @@ use crate::doorway::Doorway;
 use crate::exposition::seconds;
 use crate::query::Query;
 use crate::snapshot::{LOOK_AFTER, TubeFigures};
-use crate::{ServerHandles, State};
+use crate::{ServerHandles, State, cluster};
 use bsd::attributes::{Attributes, Reason, Unique};
 use bsd::clock::utc;
 use bsd::door::{JobError, Peeked, Slice, Step, Work};
@@ -20,7 +20,7 @@ use bsd::engine::{Figures, LogFigures, PROTOCOL_VERSION};
 use bsd::histogram::{Buckets, quantile};
 use bsd::queue::{JobView, Lost, Mark, Queue, TubeList};
 use bsd::types::{JobCounts, JobId, JobState, Now};
-use bsd_archive::Joins;
+use bsd_archive::{Joins, Report};
 
 /// Tubes of a page, unless it is said how many.
 pub(super) const LIMIT_DEFAULT: usize = 100;
@@ -471,9 +471,11 @@ fn server_value(figures: &Figures) -> Value {
     })
 }
 
-/// State of the archive; null: there is no archive.
+/// State of the archive; null: there is no archive. Of a member that follows, that it has one, and which
+/// member writes it.
 pub(super) fn archive_value(handles: &ServerHandles) -> Value {
-    let Some(report) = handles.archive() else {
+    let resting = || handles.archive_rests().then(Report::default);
+    let Some(report) = handles.archive().or_else(resting) else {
         return Value::Null;
     };
     let figures = &report.figures;
@@ -495,6 +497,8 @@ pub(super) fn archive_value(handles: &ServerHandles) -> Value {
         "last_base_timestamp_seconds": (base > 0).then_some(base),
         "errors": report.errors,
         "joins": report.joins.as_ref().map(joins_value),
+        "rests": handles.archive_rests(),
+        "member": cluster::archives(handles),
     })
 }
 

@@ -454,11 +454,17 @@ fn of_archive(seen: &Seen, all: &mut Vec<Finding>) {
         );
     } else if report.is_in_gap {
         let percent = report.base_percent();
-        tell(
-            Kind::FirstBase,
-            format!(
+        let why = match report.figures.base_wall_ns {
+            0 => format!(
                 "The first base of the archive is at {percent} %. Nothing can be restored yet."
             ),
+            _ => format!(
+                "The next base of the archive is at {percent} %. What is new cannot be restored yet."
+            ),
+        };
+        tell(
+            Kind::FirstBase,
+            why,
             "Wait until it is complete: `bsd-ctl archive` shows how far it is.",
         );
     } else if lag_ns > LAG_MAX_NS {

@@ -137,6 +137,8 @@ pub(super) fn content(view: &PageView<'_>, span: Span, live: &Live) -> Markup {
         @if let Some(log) = &figures.log { (of_log(log, live)) }
         @if let Some(report) = view.state.handles.archive() {
             (of_archive(&report, view.state.handles.clock.now().mono, live))
+        } @else if view.state.handles.archive_rests() {
+            (of_resting_archive(cluster::archives(&view.state.handles), live))
         }
         @if figures.log.is_some() { (of_checks(view.state.checks.all(), live)) }
         (memory(figures, live))
@@ -249,6 +251,20 @@ fn of_joins(joins: &Joins, live: &Live) -> Markup {
             ("Passes that failed", text("joins-failures", words::count(joins.failures))),
             ("Trouble", text("joins-trouble", trouble)),
         ]))
+    }
+}
+
+/// On a member that does not lead.
+fn of_resting_archive(by: Option<String>, live: &Live) -> Markup {
+    let sentence = match by {
+        Some(member) => format!("Member {member} leads, and writes it."),
+        None => "No member is known to lead: it is not written.".to_owned(),
+    };
+    html! {
+        section aria-labelledby="archive" {
+            h2 id="archive" { "The archive" }
+            p { (live.text("archive-state", sentence)) }
+        }
     }
 }
 
