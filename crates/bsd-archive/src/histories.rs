@@ -858,3 +858,23 @@ fn g18_a_restored_log_gives_out_no_id_of_the_lost_end() {
         assert!(world.next_id > loss * IDS_SKIPPED);
     }
 }
+
+/// One machine after another is lost, every other one before it has archived anything: the next one is
+/// made of the same history, and of ids that are ahead of the clock.
+#[test]
+fn g18_what_is_made_twice_of_the_same_end_gives_out_other_ids_each_time() {
+    let mut world = World::new(18);
+    world.start();
+    for _ in 0..4 {
+        world.put(10);
+        world.archive();
+        for _ in 0..2 {
+            world.crash(Crash::KeepAll);
+            let (restored, disk) = world.check(Until::End).unwrap();
+            world.go_on_from(&restored, disk);
+            world.start();
+            // `put` asserts that an id is new.
+            world.put(10);
+        }
+    }
+}
