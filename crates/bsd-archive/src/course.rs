@@ -205,7 +205,7 @@ impl Run {
 
     /// The next link is there, and was not read: it is taken to follow.
     pub(super) fn assume(&mut self, number: u64) {
-        // Behind a hole nothing is taken for granted.
+        // Behind a hole nothing is taken for granted, and no link can be asked for.
         self.is_assumed = self.is_whole();
         if self.is_assumed {
             self.link = self.link.max(number);
