@@ -35,7 +35,7 @@ pub const LAG_MAX_NS: i64 = 15 * SECOND_NS;
 pub(super) const OWNER_INTERVAL_NS: i64 = 10 * SECOND_NS;
 /// Interval at which a writer checks whether the store still has its last link.
 pub(super) const PROOF_INTERVAL_NS: i64 = 60 * SECOND_NS;
-/// A base that is asked for and waits for its end to be durable is looked at so often.
+/// While a base is asked for, what waits for its end to be durable is looked at so often.
 const SYNC_WAIT: Duration = Duration::from_millis(20);
 /// How long a server that stops waits for the last link.
 pub const LAST_LINK: Duration = Duration::from_secs(5);
@@ -537,7 +537,7 @@ impl Work {
                 return self.fail(failure);
             }
         }
-        if self.writer.is_making_what_was_asked() {
+        if self.writer.is_asked() {
             return Ok(SYNC_WAIT.min(self.interval));
         }
         let left = u64::try_from(due.since(self.clock.now().mono)).unwrap_or(0);

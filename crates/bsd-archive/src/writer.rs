@@ -343,6 +343,11 @@ impl Writer {
         });
     }
 
+    /// True while a base that was asked for is not complete, nor refused.
+    pub(super) fn is_asked(&self) -> bool {
+        self.asked.is_some()
+    }
+
     /// True while the base that was asked for is being made.
     #[must_use]
     pub fn is_making_what_was_asked(&self) -> bool {
