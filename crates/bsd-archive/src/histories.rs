@@ -145,6 +145,7 @@ impl World {
             disk: SimFs::new(seed),
             store: SimStore::new(seed),
             sizes: Sizes {
+                base_ratio: 2,
                 base_min: 4000,
                 links_max: 30,
                 frames_max: 1500,

@@ -102,6 +102,8 @@ mod ahead_tests;
 #[cfg(test)]
 mod apart_tests;
 #[cfg(test)]
+mod cost_tests;
+#[cfg(test)]
 mod expire_tests;
 #[cfg(test)]
 mod histories;
@@ -132,7 +134,7 @@ pub use self::reader::{CONNECTIONS, CONNECTIONS_MAX, Reader, Wait, Waiter};
 pub use self::refill::{Refilled, restore_if_empty};
 pub use self::sealed::{Codec, LEVEL_DEFAULT, LEVELS, Sealed};
 #[cfg(any(test, feature = "sim"))]
-pub use self::sim::SimStore;
+pub use self::sim::{Requests, SimStore};
 pub use self::store::{Answer, Flight, Listed, Put, Store, Trouble, Want};
 pub use self::thread::{Archive, Report, Reporter};
 pub use self::turns::Turns;

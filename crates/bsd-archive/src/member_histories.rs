@@ -126,6 +126,7 @@ impl World {
             store: SimStore::new(seed),
             sizes: Sizes {
                 base_min: 4000,
+                base_ratio: 2,
                 links_max: 30,
                 frames_max: 1500,
                 part_max: 3000,

@@ -36,6 +36,51 @@ pub struct SimStore(Sealed<Bare>);
 #[derive(Debug, Clone)]
 struct Bare(Arc<Mutex<State>>);
 
+/// What a store with an interface as that of S3 would charge for, by kind: a list has at most 1,000
+/// names, and so has a removal.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Requests {
+    /// Objects that were put, or were there already.
+    pub puts: u64,
+    /// Pages of lists.
+    pub lists: u64,
+    /// Objects that were read, or looked for, or parts of them.
+    pub gets: u64,
+    /// Removals.
+    pub removals: u64,
+    /// Bytes of what was put.
+    pub bytes_put: u64,
+    /// Bytes of what was read.
+    pub bytes_got: u64,
+}
+
+/// Names in a page of a list, and in a removal.
+const NAMES_MAX: usize = 1000;
+
+impl Requests {
+    /// Those that came after `before`.
+    #[must_use]
+    pub fn since(self, before: Requests) -> Requests {
+        Requests {
+            puts: self.puts - before.puts,
+            lists: self.lists - before.lists,
+            gets: self.gets - before.gets,
+            removals: self.removals - before.removals,
+            bytes_put: self.bytes_put - before.bytes_put,
+            bytes_got: self.bytes_got - before.bytes_got,
+        }
+    }
+
+    fn put(&mut self, bytes: &[u8]) {
+        self.puts += 1;
+        self.bytes_put += bytes.len() as u64;
+    }
+
+    fn list(&mut self, names: usize) {
+        self.lists += names.div_ceil(NAMES_MAX).max(1) as u64;
+    }
+}
+
 #[derive(Debug)]
 struct State {
     random: Random,
@@ -48,6 +93,7 @@ struct State {
     is_full: bool,
     is_conditional: bool,
     calls: u64,
+    requests: Requests,
     /// Calls until the store goes away.
     calls_left: Option<u64>,
     /// The time of those who wait.
@@ -87,6 +133,7 @@ impl State {
     }
 
     fn read(&mut self, name: &str, range: Range<u64>) -> Answer {
+        self.requests.gets += 1;
         self.begin()?;
         if self.has_fault() {
             return Err(Trouble::passing("simulated: refused"));
@@ -97,6 +144,7 @@ impl State {
             bytes[(range.start as usize).min(end)..end].to_vec()
         };
         let found = self.objects.get(name).map(cut);
+        self.requests.bytes_got += found.as_ref().map_or(0, |bytes| bytes.len() as u64);
         Ok(match lie {
             Some(lie) => found.and_then(|bytes| lied(bytes, lie)),
             None => found,
@@ -131,6 +179,7 @@ impl SimStore {
             is_full: false,
             is_conditional: true,
             calls: 0,
+            requests: Requests::default(),
             calls_left: None,
             now: Time(0),
             call_ns: 0,
@@ -203,6 +252,19 @@ impl SimStore {
     #[must_use]
     pub fn calls(&self) -> u64 {
         self.state().calls
+    }
+
+    /// Requests so far.
+    #[must_use]
+    pub fn requests(&self) -> Requests {
+        self.state().requests
+    }
+
+    /// Bytes of all objects.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        let state = self.state();
+        state.objects.values().map(|bytes| bytes.len() as u64).sum()
     }
 
     /// The names of all objects.
@@ -327,11 +389,13 @@ impl Store for Bare {
         let first = |name: &String| name.split('/').next().map(str::to_owned);
         let mut tops: Vec<_> = state.objects.keys().filter_map(first).collect();
         tops.dedup();
+        state.requests.list(tops.len());
         Ok(tops)
     }
 
     fn put_if_absent(&self, name: &str, bytes: &[u8]) -> Result<Put, Trouble> {
         let mut state = self.call();
+        state.requests.put(bytes);
         state.begin()?;
         if state.is_full {
             return Err(Trouble::passing("simulated: there is no room"));
@@ -385,6 +449,7 @@ impl Store for Bare {
                 size: bytes.len() as u64,
             })
             .collect();
+        state.requests.list(found.len());
         for last in (1..found.len()).rev() {
             let other = state.random.below(last + 1);
             found.swap(last, other);
@@ -395,6 +460,7 @@ impl Store for Bare {
 
     fn remove(&self, names: &[String]) -> Result<(), Trouble> {
         let mut state = self.call();
+        state.requests.removals += names.len().div_ceil(NAMES_MAX) as u64;
         state.begin()?;
         let has_fault = state.has_fault();
         for name in names {

@@ -39,14 +39,15 @@ use bsd::storage::format::LogId;
 use bsd::storage::{OpenError, Trail};
 use bsd::types::Position;
 
-/// A new base is made when the links since the last one have this multiple of its size …
-const BASE_RATIO: u64 = 2;
 /// Bytes of a segment that are read at once to sum it up.
 const SUMMED_AT_ONCE: u32 = 1 << 20;
 
 /// When a new base is made, and how large objects are. The default is what servers use.
 #[derive(Debug, Clone, Copy)]
 pub struct Sizes {
+    /// A new base is made when the links since the last one have this multiple of its size: bases take
+    /// one part in so many of what links do …
+    pub base_ratio: u64,
     /// … but not before they have this size, bytes …
     pub base_min: u64,
     /// … unless there are this many links: a restore reads each.
@@ -60,6 +61,7 @@ pub struct Sizes {
 impl Default for Sizes {
     fn default() -> Sizes {
         Sizes {
+            base_ratio: 4,
             base_min: 16 << 20,
             links_max: 20_000,
             frames_max: FRAMES_SIZE_MAX,
@@ -643,7 +645,7 @@ impl Writer {
             return Ok(Done::Some);
         }
         let is_long = chain.base_size.is_none_or(|size| {
-            chain.since_base > size.saturating_mul(BASE_RATIO).max(sizes.base_min)
+            chain.since_base > size.saturating_mul(sizes.base_ratio).max(sizes.base_min)
                 || chain.links_since_base > sizes.links_max
         });
         if chain.at.is_some() && !is_long && self.asked.is_none() {
