@@ -173,6 +173,19 @@ impl Cluster {
         exit
     }
 
+    /// A member whose process has ended by itself, and how.
+    pub(super) fn take_ended(&mut self) -> Option<(usize, Exit)> {
+        let running = self.running();
+        let mut servers = running.into_iter();
+        let at = servers.find(|at| {
+            let server = self.places[*at].server.as_mut();
+            server.is_some_and(|server| !server.is_running())
+        })?;
+        let exit = self.take(at).wait();
+        self.places[at].said += &exit.stderr;
+        Some((at, exit))
+    }
+
     fn take(&mut self, at: usize) -> Server {
         self.open_doors(&[at]);
         self.places[at].server.take().expect("it runs")

@@ -3,8 +3,10 @@
 //!
 //! `client` has the clients, `history` the rules, `members` the processes, `links` the network between
 //! them, `faults` what befalls both, `full` disks that are full, and `rules` what a member refuses, and
-//! what tools may do beside it, `survivor` what becomes of the last one that is left.
+//! what tools may do beside it, `survivor` what becomes of the last one that is left, `archived` what
+//! has the archive that they write.
 
+mod archived;
 mod client;
 mod faults;
 mod full;
