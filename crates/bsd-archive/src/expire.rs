@@ -25,10 +25,10 @@ use std::collections::{BTreeSet, HashSet};
 use super::apart::{Found as Marked, Marks, State};
 use super::chain::{Bad, LOOK_BACK_MAX, begin, check_parts};
 use super::format::{
-    BaseList, BaseName, Head, Kind, Named, bases_dir, begins_dir, chain_dir, claims_dir, kept_dir,
-    number_in, numbered, part_name, parts_dir, since_in,
+    BaseList, Head, Kind, bases_dir, begins_dir, chain_dir, claims_dir, kept_dir, number_in,
+    numbered, part_name, parts_dir, since_in,
 };
-use super::labels::names;
+use super::labels::{Names, names};
 use super::links::{Listing, Pieces};
 use super::reader::Reader;
 use super::restore::base;
@@ -259,7 +259,7 @@ struct Lists {
     marks: Marks,
     /// Pinned bases whose lists cannot be read.
     unread: BTreeSet<u64>,
-    names: Vec<(BaseName, Named)>,
+    names: Names,
     claims: BTreeSet<u64>,
     listing: Listing,
     parts: Vec<Listed>,

@@ -30,14 +30,14 @@ pub(super) fn marked(
     Ok(numbers.collect())
 }
 
+/// Bases by their names.
+pub(super) type Names = Vec<(BaseName, Named)>;
+
 /// All names of bases, in their order, and the objects among them that are none.
 ///
 /// # Errors
 /// The store did not answer.
-pub(super) fn names(
-    reader: &Reader<'_>,
-    log: LogId,
-) -> Result<(Vec<(BaseName, Named)>, Vec<Bad>), Trouble> {
+pub(super) fn names(reader: &Reader<'_>, log: LogId) -> Result<(Names, Vec<Bad>), Trouble> {
     let dir = names_dir(log);
     let (mut names, mut bad) = (Vec::new(), Vec::new());
     let mut ahead = ReadAhead::new(*reader);

@@ -622,9 +622,12 @@ fn g06_an_empty_directory_that_no_one_misses_begins_a_cluster_after_a_while() {
     assert!(site.unwrap().member.replica.is_some());
 }
 
-/// What an archivist was told: the term and the trail of each lead, and nothing for its end.
+/// A word to an archivist: the term and the trail of a lead, and nothing for its end.
+type Note = Option<(u64, Arc<Trail>)>;
+
+/// What an archivist was told.
 #[derive(Clone, Default)]
-struct Notes(Arc<Mutex<Vec<Option<(u64, Arc<Trail>)>>>>);
+struct Notes(Arc<Mutex<Vec<Note>>>);
 
 impl Archivist for Notes {
     fn lead(&self, _: ClusterId, _: NodeId, term: u64) -> Arc<Trail> {
@@ -640,7 +643,7 @@ impl Archivist for Notes {
 
 impl Notes {
     /// All that was told since the last call.
-    fn take(&self) -> Vec<Option<(u64, Arc<Trail>)>> {
+    fn take(&self) -> Vec<Note> {
         std::mem::take(&mut self.0.lock().unwrap())
     }
 }
