@@ -7,18 +7,13 @@
 //!
 //! Releases that do not know these marks see the archive from that link on, and nothing of this.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::BTreeSet;
 
-use super::chain::{Bad, check_parts};
-use super::format::{
-    BaseList, Head, chain_dir, claims_dir, kept_dir, numbered, parts_dir, pins_dir,
-};
-use super::labels::{marked, names};
-use super::moment::Until;
+use super::chain::{Bad, base};
+use super::format::{BaseList, Head, chain_dir, claims_dir, kept_dir, numbered, pins_dir};
+use super::labels::marked;
 use super::reader::Reader;
-use super::restore::base;
 use super::store::Trouble;
-use super::survey::{Depth, Survey, bad_parts};
 use bsd::clock::utc;
 use bsd::storage::format::LogId;
 use bsd::types::Position;
@@ -58,7 +53,7 @@ pub(super) struct Marks {
     /// An expiry has marked these.
     pub(super) kept: BTreeSet<u64>,
     pub(super) pins: BTreeSet<u64>,
-    claims: BTreeSet<u64>,
+    pub(super) claims: BTreeSet<u64>,
 }
 
 /// What is under the number of such a mark.
@@ -124,93 +119,4 @@ pub(super) fn states(reader: &Reader<'_>, log: LogId, begin: u64) -> Result<Vec<
         }
     }
     Ok(states)
-}
-
-/// Add what is apart, and names and pins, to the survey of what is from the link `begin` on.
-///
-/// # Errors
-/// The store did not answer.
-pub(super) fn survey(
-    reader: &Reader<'_>,
-    log: LogId,
-    begin: u64,
-    depth: Depth,
-    survey: &mut Survey,
-) -> Result<(), Trouble> {
-    let marks = Marks::read(reader, log)?;
-    let numbers = marks.before(begin);
-    let mut parts = BTreeMap::new();
-    if depth == Depth::Lists && !numbers.is_empty() {
-        let listed = reader.list(&parts_dir(log), "")?;
-        parts.extend(listed.into_iter().map(|it| (it.name, it.size)));
-    }
-    let (mut sound, mut bad) = (HashSet::new(), Vec::new());
-    for number in numbers {
-        let faults = match marks.find(reader, log, number)? {
-            Found::Claim => continue,
-            Found::Bad(fault) => vec![fault],
-            Found::Base(head, list) => {
-                let faults = match depth {
-                    Depth::Lists => bad_parts(&parts, log, &list),
-                    Depth::Everything => check_parts(reader, log, &list, &mut sound, &mut |_| ())?,
-                };
-                if faults.is_empty() {
-                    survey.apart.push(State::of(&head, &list));
-                }
-                faults
-            }
-        };
-        bad.extend(faults.into_iter().map(|fault| (number, fault)));
-    }
-    if !bad.is_empty() {
-        // An expiry may have removed it meanwhile: the mark first.
-        let now = Marks::read(reader, log)?.before(begin);
-        bad.retain(|(number, _)| now.contains(number));
-    }
-    survey.bad.extend(bad.into_iter().map(|(_, fault)| fault));
-    survey.pins = marks.pins.difference(&marks.claims).copied().collect();
-    let (named, bad) = names(reader, log)?;
-    let is_there =
-        |number: u64| number >= begin || survey.apart.iter().any(|state| state.base == number);
-    let named = named.into_iter().filter(|(_, named)| is_there(named.base));
-    survey.names = named.map(|(name, named)| (name, named.base)).collect();
-    survey.bad.extend(bad);
-    Ok(())
-}
-
-/// For who has asked for a moment before `first`, the first state of the chain: the nearest states
-/// that there are, for people.
-///
-/// # Errors
-/// The store did not answer.
-pub(super) fn nearest(
-    reader: &Reader<'_>,
-    log: LogId,
-    begin: u64,
-    (until, first): (Until, State),
-) -> Result<String, Trouble> {
-    let all = states(reader, log, begin)?;
-    let is_before = |state: &&State| match until {
-        Until::End => false,
-        Until::Wall(wall_ns) => state.wall_ns <= wall_ns,
-        Until::Position(position) => state.at <= position,
-        Until::Link(number) | Until::Base(number) => state.base <= number,
-    };
-    let before = all.iter().rfind(is_before);
-    let after = all.iter().find(|state| !is_before(state)).unwrap_or(&first);
-    let first = format!(
-        "the archive does not go back so far: its first base ends at {}, {}",
-        first.at,
-        utc(first.wall_ns)
-    );
-    Ok(match before {
-        Some(before) => format!(
-            "{first}; what was before has expired, but for single states: the nearest ones are {before} \
-             and {after}"
-        ),
-        None if all.is_empty() => first,
-        None => format!(
-            "{first}; what was before has expired, but for single states: the nearest one is {after}"
-        ),
-    })
 }

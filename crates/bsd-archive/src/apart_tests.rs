@@ -11,7 +11,7 @@ use super::format::{
 };
 use super::histories::{LOG, MS_NS, World, keys};
 use super::labels::{NAMES_MAX, PINS_MAX, find, pinned, unpin};
-use super::order::{Made, Order};
+use super::order::{Made, NotMade, Order};
 use super::seal::is_sealed;
 use super::sim::SimStore;
 use super::store::Store;
@@ -37,7 +37,11 @@ fn order(name: Option<&str>, is_pinned: bool) -> Order {
 }
 
 /// Have a base made, and wait for the answer.
-pub(super) fn base(world: &mut World, name: Option<&str>, is_pinned: bool) -> Result<Made, String> {
+pub(super) fn base(
+    world: &mut World,
+    name: Option<&str>,
+    is_pinned: bool,
+) -> Result<Made, NotMade> {
     let order = order(name, is_pinned);
     world.writer.as_mut().unwrap().ask_for_base(order);
     world.archive();
@@ -147,7 +151,7 @@ fn a_base_that_is_asked_for_is_complete_with_its_pin_and_its_name() {
     let third = base(&mut world, Some("after"), false).unwrap();
     assert!(third.reused < third.size, "{third:?}");
     let bases = count(&world.store, &bases_dir(LOG));
-    let why = base(&mut world, Some("before-upgrade"), false).unwrap_err();
+    let NotMade(why) = base(&mut world, Some("before-upgrade"), false).unwrap_err();
     assert!(why.contains("before-upgrade already"), "{why}");
     assert_eq!(count(&world.store, &bases_dir(LOG)), bases, "none is made");
 }
@@ -477,14 +481,14 @@ fn there_are_no_more_names_and_pins_than_the_limits() {
         let object = name.object(LOG);
         world.store.set_object(&object, Some(named.encode()));
     }
-    let why = base(&mut world, Some("one-more"), false).unwrap_err();
+    let NotMade(why) = base(&mut world, Some("one-more"), false).unwrap_err();
     assert!(why.contains("1000 names"), "{why}");
     base(&mut world, None, true).unwrap();
     for nth in 2..PINS_MAX as u64 {
         let pin = numbered(&pins_dir(LOG), 1_000_000 + nth);
         world.store.set_object(&pin, Some(Vec::new()));
     }
-    let why = base(&mut world, None, true).unwrap_err();
+    let NotMade(why) = base(&mut world, None, true).unwrap_err();
     assert!(why.contains("1000 pins"), "{why}");
     base(&mut world, None, false).unwrap();
     assert_eq!(seen(&world.store, Depth::Lists).names.len(), NAMES_MAX);
@@ -568,7 +572,8 @@ fn a_name_that_another_gives_meanwhile_is_told_and_the_base_is_there() {
         .unwrap()
         .answer()
         .unwrap()
-        .unwrap_err();
+        .unwrap_err()
+        .0;
     assert!(why.contains("without a name, and pinned"), "{why}");
     let all = seen(&world.store, Depth::Everything);
     assert_eq!((all.bad.len(), all.pins.len()), (0, 1));

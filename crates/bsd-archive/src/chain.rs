@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashSet, VecDeque};
 
 use super::ahead::ReadAhead;
 use super::format::{
-    BaseList, Fault, Head, LOGS, MARKER, Part, begins_dir, chain_dir, number_in, numbered,
+    BaseList, Fault, Head, Kind, LOGS, MARKER, Part, begins_dir, chain_dir, number_in, numbered,
     parse_log_name, part_name,
 };
 use super::joined::{Joined, link_of};
@@ -453,4 +453,34 @@ fn check_part(part: Part, bytes: Vec<u8>) -> Result<Vec<u8>, Fault> {
         )),
         _ => Ok(bytes),
     }
+}
+
+/// A base, or its fault.
+pub(super) type FoundBase = Result<(Head, BaseList), Fault>;
+
+/// A base. `None`: only the mark of this number is there, which an interrupted writer leaves.
+pub(super) fn base(
+    reader: &Reader<'_>,
+    log: LogId,
+    number: u64,
+) -> Result<Option<FoundBase>, Trouble> {
+    let links = chain_dir(log);
+    let name = numbered(&links, number);
+    let check = |bytes: Vec<u8>| {
+        let (head, _, body) = Head::decode(&bytes)?;
+        head.check_place(log, number)?;
+        Ok(match head.kind {
+            Kind::Base => Some((head, BaseList::decode(body)?)),
+            _ => None,
+        })
+    };
+    let mut found = reader.find(&name, check)?;
+    if found.is_none() {
+        // One wrong answer does not say that it is not there.
+        let listed = reader.list(&links, &numbered(&links, number.saturating_sub(1)))?;
+        if listed.first().is_some_and(|it| it.name == name) {
+            found = Some(reader.read(Want::whole(&name), check)?);
+        }
+    }
+    Ok(found.and_then(Result::transpose))
 }

@@ -15,7 +15,7 @@ use super::histories::{LOG, Sink};
 use super::joiner::{CONNECTIONS, INTERVAL};
 use super::levels::{Levels, pass};
 use super::sim::{Requests, SimStore};
-use super::thread::{OWNER_INTERVAL_NS, PROOF_INTERVAL_NS};
+use super::work::{OWNER_INTERVAL_NS, PROOF_INTERVAL_NS};
 use super::writer::{Done, Sizes, Writer};
 use super::{Codec, LEVEL_DEFAULT, Trouble};
 use bsd::engine::{Engine, Options};

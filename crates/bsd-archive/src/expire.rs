@@ -23,7 +23,7 @@
 use std::collections::{BTreeSet, HashSet};
 
 use super::apart::{Found as Marked, Marks, State};
-use super::chain::{Bad, LOOK_BACK_MAX, begin, check_parts};
+use super::chain::{Bad, LOOK_BACK_MAX, base, begin, check_parts};
 use super::format::{
     BaseList, Head, Kind, bases_dir, begins_dir, chain_dir, claims_dir, kept_dir, number_in,
     numbered, part_name, parts_dir, since_in,
@@ -31,7 +31,6 @@ use super::format::{
 use super::labels::{Names, names};
 use super::links::{Listing, Pieces};
 use super::reader::Reader;
-use super::restore::base;
 use super::store::{Listed, Store, Trouble};
 use super::thinning::Thinning;
 use bsd::storage::format::LogId;

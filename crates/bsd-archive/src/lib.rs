@@ -43,7 +43,9 @@
 //! | `follow` | how does a copy keep up with an archive, begin again, and take over? |
 //! | `standby` | when is that called, and what does it report? |
 //! | `joiner` | when are links joined, and what is reported of that? |
-//! | `thread` | when is the writer called, and what does it report? |
+//! | `work` | when is the writer called, and what is told of that? |
+//! | `report` | what is known of the archive, for everyone who asks? |
+//! | `thread` | which thread does that, and how does it end? |
 //! | `turns` | what if the log is that of a member, which leads now and follows then? |
 //!
 //! Invariants:
@@ -81,6 +83,7 @@ mod object;
 pub mod order;
 pub mod reader;
 mod refill;
+mod report;
 pub mod restore;
 mod seal;
 mod sealed;
@@ -90,9 +93,10 @@ pub mod standby;
 mod store;
 pub mod survey;
 mod thinning;
-pub mod thread;
+mod thread;
 mod turns;
 pub mod unopened;
+mod work;
 mod writer;
 
 #[cfg(test)]
@@ -132,10 +136,11 @@ pub use self::moment::Until;
 pub use self::object::{check_place, open};
 pub use self::reader::{CONNECTIONS, CONNECTIONS_MAX, Reader, Wait, Waiter};
 pub use self::refill::{Refilled, restore_if_empty};
+pub use self::report::{LAG_MAX_NS, Report, Reporter};
 pub use self::sealed::{Codec, LEVEL_DEFAULT, LEVELS, Sealed};
 #[cfg(any(test, feature = "sim"))]
 pub use self::sim::{Requests, SimStore};
 pub use self::store::{Answer, Flight, Listed, Put, Store, Trouble, Want};
-pub use self::thread::{Archive, Report, Reporter};
+pub use self::thread::Archive;
 pub use self::turns::Turns;
 pub use self::writer::{Done, Failure, Figures, Sizes, Writer};

@@ -12,13 +12,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::apart::{State, states};
-use super::chain::{Bad, begin};
+use super::chain::{Bad, base, begin};
 use super::error::RestoreError;
 use super::format::{Head, Kind, bases_dir, chain_dir, claims_dir, log_name, number_in, numbered};
 use super::labels::marked;
 use super::links::Pieces;
 use super::reader::Reader;
-use super::restore::base;
 use super::store::Trouble;
 use bsd::clock::utc;
 use bsd::storage::format::LogId;
@@ -403,4 +402,41 @@ fn end(head: &Head) -> Option<Position> {
         Kind::Claim { goes_on: true } | Kind::Takeover | Kind::Base | Kind::Gap => Some(head.from),
         Kind::Claim { goes_on: false } => None,
     }
+}
+
+/// For who has asked for a moment before `first`, the first state of the chain: the nearest states
+/// that there are, for people.
+///
+/// # Errors
+/// The store did not answer.
+pub(super) fn nearest(
+    reader: &Reader<'_>,
+    log: LogId,
+    begin: u64,
+    (until, first): (Until, State),
+) -> Result<String, Trouble> {
+    let all = states(reader, log, begin)?;
+    let is_before = |state: &&State| match until {
+        Until::End => false,
+        Until::Wall(wall_ns) => state.wall_ns <= wall_ns,
+        Until::Position(position) => state.at <= position,
+        Until::Link(number) | Until::Base(number) => state.base <= number,
+    };
+    let before = all.iter().rfind(is_before);
+    let after = all.iter().find(|state| !is_before(state)).unwrap_or(&first);
+    let first = format!(
+        "the archive does not go back so far: its first base ends at {}, {}",
+        first.at,
+        utc(first.wall_ns)
+    );
+    Ok(match before {
+        Some(before) => format!(
+            "{first}; what was before has expired, but for single states: the nearest ones are {before} \
+             and {after}"
+        ),
+        None if all.is_empty() => first,
+        None => format!(
+            "{first}; what was before has expired, but for single states: the nearest one is {after}"
+        ),
+    })
 }

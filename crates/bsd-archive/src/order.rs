@@ -34,6 +34,10 @@ pub struct Made {
     pub reused: u64,
 }
 
+/// Why no base was made, or why one that was made has no name: in words, for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NotMade(pub String);
+
 /// How far an order is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stage {

@@ -9,19 +9,18 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::apart::{State, nearest};
-use super::chain::{Bad, Item, Tip, Walk, begin, check_begin, for_each_part, parts_of};
+use super::apart::State;
+use super::chain::{Bad, Item, Tip, Walk, base, begin, check_begin, for_each_part, parts_of};
 use super::chain_reader::ChainReader;
 use super::claims::{Claims, Origin};
 use super::course::{Place, Run, Stop};
 use super::error::RestoreError;
 use super::format::{
-    BaseList, Fault, HEAD_SIZE, Head, Kind, bases_dir, chain_dir, log_name, number_in, numbered,
+    BaseList, HEAD_SIZE, Head, Kind, bases_dir, chain_dir, log_name, number_in, numbered,
 };
 use super::frame_reader::FrameReader;
-use super::moment::{Cut, Until, cut};
+use super::moment::{Cut, Until, cut, nearest};
 use super::reader::Reader;
-use super::store::{Trouble, Want};
 use bsd::clock::utc;
 use bsd::storage::OpenError;
 use bsd::storage::convert::rebuild::{Rebuild, Rebuilt};
@@ -257,36 +256,6 @@ fn missing(head: &Head, at: Position) -> String {
              not complete: what that server has changed is missing"
         ),
     }
-}
-
-/// A base, or its fault.
-pub(super) type FoundBase = Result<(Head, BaseList), Fault>;
-
-/// A base. `None`: only the mark of this number is there, which an interrupted writer leaves.
-pub(super) fn base(
-    reader: &Reader<'_>,
-    log: LogId,
-    number: u64,
-) -> Result<Option<FoundBase>, Trouble> {
-    let links = chain_dir(log);
-    let name = numbered(&links, number);
-    let check = |bytes: Vec<u8>| {
-        let (head, _, body) = Head::decode(&bytes)?;
-        head.check_place(log, number)?;
-        Ok(match head.kind {
-            Kind::Base => Some((head, BaseList::decode(body)?)),
-            _ => None,
-        })
-    };
-    let mut found = reader.find(&name, check)?;
-    if found.is_none() {
-        // One wrong answer does not say that it is not there.
-        let listed = reader.list(&links, &numbered(&links, number.saturating_sub(1)))?;
-        if listed.first().is_some_and(|it| it.name == name) {
-            found = Some(reader.read(Want::whole(&name), check)?);
-        }
-    }
-    Ok(found.and_then(Result::transpose))
 }
 
 struct Restore<'a> {

@@ -8,13 +8,14 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 
 use super::ahead::ReadAhead;
-use super::apart::{self, State};
+use super::apart::{Found, Marks, State};
 use super::chain::{Bad, Item, Walk, begin, check_begin, check_parts};
 use super::course::{Run, Stop};
 use super::format::{
     BaseList, BaseName, Fault, HEAD_SIZE, Head, Kind, bases_dir, chain_dir, claims_dir, number_in,
     numbered, part_name, parts_dir,
 };
+use super::labels::names;
 use super::links::Pieces;
 use super::reader::Reader;
 use super::seal::may_hold;
@@ -128,7 +129,7 @@ pub fn survey(
         Depth::Everything => read(reader, log, begin, &mut course, progress)?,
     }
     let mut survey = course.finish();
-    apart::survey(reader, log, begin, depth, &mut survey)?;
+    add_apart(reader, log, begin, depth, &mut survey)?;
     if !survey.bad.is_empty() {
         check_begin(reader, log, begin)?;
     }
@@ -564,4 +565,56 @@ fn ended(span: Span, run: &Run) -> Span {
         link: run.last_link(),
         ..span
     }
+}
+
+/// Add what is apart, and names and pins, to the survey of what is from the link `begin` on.
+///
+/// # Errors
+/// The store did not answer.
+fn add_apart(
+    reader: &Reader<'_>,
+    log: LogId,
+    begin: u64,
+    depth: Depth,
+    survey: &mut Survey,
+) -> Result<(), Trouble> {
+    let marks = Marks::read(reader, log)?;
+    let numbers = marks.before(begin);
+    let mut parts = BTreeMap::new();
+    if depth == Depth::Lists && !numbers.is_empty() {
+        let listed = reader.list(&parts_dir(log), "")?;
+        parts.extend(listed.into_iter().map(|it| (it.name, it.size)));
+    }
+    let (mut sound, mut bad) = (HashSet::new(), Vec::new());
+    for number in numbers {
+        let faults = match marks.find(reader, log, number)? {
+            Found::Claim => continue,
+            Found::Bad(fault) => vec![fault],
+            Found::Base(head, list) => {
+                let faults = match depth {
+                    Depth::Lists => bad_parts(&parts, log, &list),
+                    Depth::Everything => check_parts(reader, log, &list, &mut sound, &mut |_| ())?,
+                };
+                if faults.is_empty() {
+                    survey.apart.push(State::of(&head, &list));
+                }
+                faults
+            }
+        };
+        bad.extend(faults.into_iter().map(|fault| (number, fault)));
+    }
+    if !bad.is_empty() {
+        // An expiry may have removed it meanwhile: the mark first.
+        let now = Marks::read(reader, log)?.before(begin);
+        bad.retain(|(number, _)| now.contains(number));
+    }
+    survey.bad.extend(bad.into_iter().map(|(_, fault)| fault));
+    survey.pins = marks.pins.difference(&marks.claims).copied().collect();
+    let (named, bad) = names(reader, log)?;
+    let is_there =
+        |number: u64| number >= begin || survey.apart.iter().any(|state| state.base == number);
+    let named = named.into_iter().filter(|(_, named)| is_there(named.base));
+    survey.names = named.map(|(name, named)| (name, named.base)).collect();
+    survey.bad.extend(bad);
+    Ok(())
 }

@@ -13,7 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::lead::Lead;
-use super::thread::{Ended, PAUSE_MIN, Reporter, Work};
+use super::report::Reporter;
+use super::work::{Ended, PAUSE_MIN, Work};
 use super::writer::Figures;
 use bsd::clock::Clock;
 use bsd::storage::Trail;
@@ -170,7 +171,7 @@ impl Turns {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::thread::Report;
+    use crate::report::Report;
 
     fn lead(term: u64) -> Lead {
         Lead {

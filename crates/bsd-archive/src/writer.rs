@@ -31,7 +31,7 @@ use super::format::{
 };
 use super::labels::refusal;
 use super::lead::Lead;
-use super::order::{Made, Order};
+use super::order::{Made, NotMade, Order};
 use super::store::{Put, Store, Trouble};
 use bsd::storage::convert::parts::LogParts;
 use bsd::storage::disk::Fs;
@@ -45,8 +45,8 @@ const SUMMED_AT_ONCE: u32 = 1 << 20;
 /// When a new base is made, and how large objects are. The default is what servers use.
 #[derive(Debug, Clone, Copy)]
 pub struct Sizes {
-    /// A new base is made when the links since the last one have this multiple of its size: bases take
-    /// one part in so many of what links do …
+    /// A new base is made when the links since the last one have this multiple of its size: with 4,
+    /// bases take a quarter of what links take …
     pub base_ratio: u64,
     /// … but not before they have this size, bytes …
     pub base_min: u64,
@@ -141,7 +141,7 @@ pub struct Writer {
     figures: Figures,
     asked: Option<Asked>,
     /// What came of the base that was asked for.
-    answer: Option<Result<Made, String>>,
+    answer: Option<Result<Made, NotMade>>,
 }
 
 /// A base that was asked for.
@@ -358,7 +358,7 @@ impl Writer {
 
     /// What came of the base that was asked for, once: it is complete in the store, with its pin and its
     /// name, or why not.
-    pub fn answer(&mut self) -> Option<Result<Made, String>> {
+    pub fn answer(&mut self) -> Option<Result<Made, NotMade>> {
         self.answer.take()
     }
 
@@ -487,7 +487,8 @@ impl Writer {
                 end: head.to,
             };
             let refused = put_name(&*self.store, chain.log, &asked.order, named)?;
-            answer = Some(refused.map_or(Ok(()), Err).map(|()| Made {
+            let named = refused.map_or(Ok(()), |why| Err(NotMade(why)));
+            answer = Some(named.map(|()| Made {
                 base: number,
                 end: head.to,
                 wall_ns: head.wall_ns,
@@ -686,7 +687,7 @@ impl Writer {
         let refused = refusal(&*self.store, chain.log, name.as_ref(), *is_pinned)?;
         asked.is_checked = refused.is_none();
         if let Some(why) = refused {
-            (self.asked, self.answer) = (None, Some(Err(why)));
+            (self.asked, self.answer) = (None, Some(Err(NotMade(why))));
             return Ok(true);
         }
         Ok(false)

@@ -168,7 +168,7 @@ impl Work for Look {
 mod tests {
     use super::*;
     use bsd_archive::Figures;
-    use bsd_archive::thread::LAG_MAX_NS;
+    use bsd_archive::LAG_MAX_NS;
 
     #[test]
     fn each_thing_that_is_wrong_with_an_archive_is_a_warning() {
