@@ -263,7 +263,7 @@ fn lose_three(place: &Place, nth: u64) {
     for (at, id) in &missing {
         assert!(!said.contains_key(id), "{id} was archived at {at:?}");
     }
-    // A prefix: whoever was told before the oldest that is missing, by one client or another, is there.
+    // A prefix: each job that was told of before the oldest one that is missing is there.
     if let Some((oldest, _)) = missing.iter().min() {
         println!(
             "loss {nth}: {} of {} jobs, {} ms",
