@@ -145,7 +145,7 @@ impl Archive {
         self.reporter.wait_for_claim(wait)
     }
 
-    /// Put everything that is durable by now, for at most [`LAST_LINK`], and end. Returns the last
+    /// Put everything that is durable by now, for at most five seconds, and end. Returns the last
     /// report.
     pub fn finish(mut self) -> Report {
         self.end();
