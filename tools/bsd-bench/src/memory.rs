@@ -1,6 +1,8 @@
 //! `bsd-bench memory`: resident memory of a server for each ready job and each idle connection.
 
 use std::io;
+use std::thread;
+use std::time::Duration;
 
 use bsd::human::Size;
 use bsd_tools::client::Client;
@@ -48,6 +50,9 @@ pub(crate) struct Args {
 
 /// Connections that are there before those that are measured.
 const FIRST: usize = 100;
+/// How often it is looked whether memory still grows, and how many times at most.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+const LOOKS_MAX: usize = 25;
 
 /// A row: the item, and the bytes of each server.
 type Row = (String, Vec<f64>);
@@ -93,9 +98,24 @@ fn of_connection(args: &Args, kind: Kind) -> io::Result<f64> {
     let server = Running::start(kind, &args.programs, &[])?;
     // What the first ones bring into memory, the pages of the program among it, is not theirs.
     let _first = idle_connections(&server, FIRST)?;
-    let before = usage(server.pid())?.resident;
+    let before = steady(&server)?;
     let _idle = idle_connections(&server, args.connections)?;
     Ok(growth(&server, before)? / args.connections as f64)
+}
+
+/// Resident bytes once they stay the same: threads begin after the server answers, and take some.
+fn steady(server: &Running) -> io::Result<u64> {
+    let mut last = usage(server.pid())?.resident;
+    for _ in 0..LOOKS_MAX {
+        check()?;
+        thread::sleep(LOOK_EVERY);
+        let now = usage(server.pid())?.resident;
+        if now == last {
+            break;
+        }
+        last = now;
+    }
+    Ok(last)
 }
 
 /// Bytes that have become resident.
