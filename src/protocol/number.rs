@@ -47,7 +47,7 @@ fn digit_at(text: &[u8], at: usize) -> Option<u64> {
     (value < 10).then_some(value.into())
 }
 
-/// The number of so many digits that it may not fit.
+/// The number, which has more digits than [`SURE_DIGITS`]. `None`: it does not fit into 64 bits.
 #[cold]
 fn many_digits(digits: &[u8]) -> Option<u64> {
     let digit_of = |byte: &u8| u64::from(byte - b'0');

@@ -26,8 +26,7 @@ fn read(args: &[&str]) -> Value {
     serde_json::from_str(&said).unwrap()
 }
 
-/// The same numbers everywhere, once nothing is joined between the first look and the last. There
-/// were so many objects made, or more.
+/// Waits until every surface has the same numbers, and at least `objects_min` joined objects are made.
 fn assert_joins_are_told_of(site: &Site, objects_min: u64) {
     let number = |name: &str| metric(site, name) as u64;
     let numbers = || {

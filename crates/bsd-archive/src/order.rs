@@ -116,7 +116,8 @@ impl Orders {
         desk.is_new = !ordered.is_over();
         desk.last = Some(ordered.clone());
         if let Some(bell) = &desk.bell {
-            // Where no one hears it the thread has ended; where it has rung, it will be heard.
+            // If the channel is full, the thread wakes anyway. If it is closed, the thread ends, and refuses
+            // the order.
             let _ = bell.try_send(());
         }
         Ok(ordered)

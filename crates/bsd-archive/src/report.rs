@@ -31,7 +31,7 @@ pub struct Report {
     pub is_in_gap: bool,
     /// Bytes of the base that is being made that are in the store, and bytes of all of it.
     pub base: Option<(u64, u64)>,
-    /// It is written so often, in nanoseconds.
+    /// The interval between two links, in nanoseconds.
     pub interval_ns: i64,
     /// Totals since the start.
     pub figures: Figures,

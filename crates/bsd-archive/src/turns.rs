@@ -2,7 +2,7 @@
 //!
 //! The loop says when that changes, and never waits: it leaves a word, of which the newest counts, and
 //! the thread of the archive reads it between two calls of the store. There is one such thread, so a
-//! process never has two writers, however fast it gains and loses the lead.
+//! process never has two writers, even if it gains and loses the lead many times a second.
 //!
 //! Each time that it leads a new writer claims the chain. If the log goes on where the chain stands,
 //! because no other member has written meanwhile, then so does the chain. If not, a base follows. A
@@ -230,7 +230,7 @@ mod tests {
         assert_eq!(reporter.report().epoch, None);
     }
 
-    /// However often the lead changes while the thread is in a call of the store, one word waits.
+    /// The lead may change a thousand times during one call of the store: one word waits.
     #[test]
     fn no_more_than_one_lead_waits_for_the_thread() {
         let turns = Turns::new(1 << 20, None, Reporter::default(), Clock::start());

@@ -23,7 +23,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(5);
 pub(super) const OWNER_INTERVAL_NS: i64 = 10 * SECOND_NS;
 /// Interval at which a writer checks whether the store still has its last link.
 pub(super) const PROOF_INTERVAL_NS: i64 = 60 * SECOND_NS;
-/// While a base is asked for, what waits for its end to be durable is looked at so often.
+/// The pause between two looks whether the end of a base that is asked for is durable.
 const SYNC_WAIT: Duration = Duration::from_millis(20);
 /// How long a server that stops waits for the last link.
 pub(super) const LAST_LINK: Duration = Duration::from_secs(5);

@@ -179,7 +179,7 @@ fn under_load<T>(cluster: &mut Cluster, told: &Told, work: impl FnOnce(&mut Clus
     })
 }
 
-/// Wait until so many more were acknowledged than there were.
+/// Waits until `count` more jobs are acknowledged.
 fn wait_for_more(told: &Told, count: usize) {
     let before = told.0.lock().unwrap().len();
     wait_until("clients go on", || {
