@@ -214,6 +214,14 @@ impl From<Trouble> for Failure {
     }
 }
 
+/// The failure of a command that restores nothing.
+fn not_read(error: RestoreError) -> Failure {
+    match error {
+        RestoreError::Store(trouble) => trouble.into(),
+        other => other.into(),
+    }
+}
+
 impl From<RestoreError> for Failure {
     fn from(error: RestoreError) -> Failure {
         match error {

@@ -4,14 +4,14 @@ use std::io::{self, Write};
 
 use bsd::clock::Clock;
 use bsd::storage::format::LogId;
+use bsd_archive::Reader;
 use bsd_archive::expire::{Keep, Plan, plan};
 use bsd_archive::format::log_name;
 use bsd_archive::restore::choose_log;
-use bsd_archive::{Reader, RestoreError};
 use clap::Args;
 use serde::Serialize;
 
-use super::{Keys, OneState, open, parse_log, waiter};
+use super::{Keys, OneState, not_read, open, parse_log, waiter};
 use crate::human::{Meter, Size, count, note, parse_age, timestamp};
 use crate::report::Report;
 use crate::{EXIT_DAMAGED, EXIT_OK, Failure};
@@ -49,11 +49,7 @@ pub(crate) fn run(args: &ExpireArgs, out: &mut dyn Write) -> Result<u8, Failure>
     let store = open(&args.url, &args.keys)?;
     let wait = waiter();
     let reader = Reader::new(&*store, &wait);
-    let log = choose_log(&reader, args.log).map_err(|error| match error {
-        // Nothing was to be restored.
-        RestoreError::Store(trouble) => Failure::from(trouble),
-        other => other.into(),
-    })?;
+    let log = choose_log(&reader, args.log).map_err(not_read)?;
     let keep = Keep {
         age_ns: args.keep.saturating_mul(1_000_000_000),
         bases: usize::try_from(args.bases).unwrap_or(usize::MAX),

@@ -11,7 +11,7 @@ use bsd_archive::{Reader, RestoreError};
 use clap::Args;
 use serde::Serialize;
 
-use super::{Keys, open, parse_log, waiter};
+use super::{Keys, not_read, open, parse_log, waiter};
 use crate::report::Report;
 use crate::{EXIT_OK, Failure};
 
@@ -68,13 +68,8 @@ pub(super) fn run(args: &UnpinArgs, out: &mut dyn Write) -> Result<u8, Failure> 
     let store = open(&args.url, &args.keys)?;
     let wait = waiter();
     let reader = Reader::new(&*store, &wait);
-    let of_archive = |error| match error {
-        // Nothing was to be restored.
-        RestoreError::Store(trouble) => Failure::from(trouble),
-        other => other.into(),
-    };
-    let log = choose_log(&reader, args.log).map_err(of_archive)?;
-    let base = args.base.number(&reader, log).map_err(of_archive)?;
+    let log = choose_log(&reader, args.log).map_err(not_read)?;
+    let base = args.base.number(&reader, log).map_err(not_read)?;
     if !unpin(&reader, log, base)? {
         return Err(Failure::Refused(format!(
             "base {base} is not pinned; `bsd-wal archive ls` shows the pins"
