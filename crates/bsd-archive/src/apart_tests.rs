@@ -36,14 +36,18 @@ fn order(name: Option<&str>, is_pinned: bool) -> Order {
     }
 }
 
+fn ask(world: &mut World, name: Option<&str>, is_pinned: bool) {
+    let writer = world.writer.as_mut().unwrap();
+    writer.ask_for_base(order(name, is_pinned));
+}
+
 /// Have a base made, and wait for the answer.
 pub(super) fn base(
     world: &mut World,
     name: Option<&str>,
     is_pinned: bool,
 ) -> Result<Made, NotMade> {
-    let order = order(name, is_pinned);
-    world.writer.as_mut().unwrap().ask_for_base(order);
+    ask(world, name, is_pinned);
     world.archive();
     world.writer.as_mut().unwrap().answer().unwrap()
 }
@@ -393,11 +397,7 @@ fn a_writer_that_ends_at_any_call_leaves_no_pin_without_a_base_and_no_name_of_an
     let mut pins = BTreeSet::new();
     for calls in 0..40 {
         let mut world = archived_with(1 << 30);
-        world
-            .writer
-            .as_mut()
-            .unwrap()
-            .ask_for_base(order(Some("x"), true));
+        ask(&mut world, Some("x"), true);
         world.store.set_calls_left(Some(calls));
         let mut answer = None;
         for _ in 0..12 {
@@ -551,11 +551,7 @@ fn a_name_is_encrypted_as_other_objects_are_and_a_pin_needs_no_key() {
 #[test]
 fn a_name_that_another_gives_meanwhile_is_told_and_the_base_is_there() {
     let mut world = archived_with(1 << 30);
-    world
-        .writer
-        .as_mut()
-        .unwrap()
-        .ask_for_base(order(Some("x"), true));
+    ask(&mut world, Some("x"), true);
     while !world.writer.as_ref().unwrap().is_making_what_was_asked() {
         world.step().unwrap();
     }

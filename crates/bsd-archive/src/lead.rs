@@ -127,10 +127,9 @@ fn claim(store: &dyn Store, log: LogId, number: u64) -> Result<Option<(u32, Stri
 mod tests {
     use super::*;
     use crate::claims::put_claim;
+    use crate::claims::tests::claim;
+    use crate::histories::LOG;
     use crate::sim::SimStore;
-    use bsd::types::Position;
-
-    const LOG: LogId = LogId([3; 16]);
 
     fn lead(cluster: u8, member: u64, term: u64) -> Lead {
         Lead {
@@ -144,19 +143,7 @@ mod tests {
     fn claimed(texts: &[String]) -> SimStore {
         let store = SimStore::new(1);
         for (number, text) in (1..).zip(texts) {
-            let head = Head {
-                kind: Kind::Claim { goes_on: false },
-                epoch: number as u32,
-                number,
-                log: LOG,
-                from: Position::ZERO,
-                to: Position::ZERO,
-                seen_wall_ns: 1,
-                wall_ns: 1,
-                previous: 0,
-                segment_crc: 0,
-            };
-            let (bytes, _) = head.encode(text.as_bytes());
+            let (bytes, _) = claim(number, number as u32, text);
             assert!(put_claim(&store, LOG, number, &bytes).unwrap());
         }
         store

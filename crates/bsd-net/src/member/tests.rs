@@ -56,19 +56,23 @@ fn options(disk: &SimFs) -> Options {
     }
 }
 
+fn a_put() -> Command<'static> {
+    Command::Put {
+        tube: None,
+        pri: 0,
+        delay: 0,
+        ttr: 60,
+        body: b"a job".into(),
+    }
+}
+
 /// A disk with the log of a single server that has some jobs.
 fn with_jobs() -> SimFs {
     let disk = SimFs::new(1);
     let mut engine = Engine::open(&options(&disk), begin()).unwrap();
     let client = engine.connect();
     for _ in 0..JOBS {
-        let put = Command::Put {
-            tube: None,
-            pri: 0,
-            delay: 0,
-            ttr: 60,
-            body: b"a job".into(),
-        };
+        let put = a_put();
         engine.run(client, Request::Command(put), begin(), &mut NoOne);
     }
     engine.close(begin()).unwrap();
@@ -664,13 +668,7 @@ fn the_archive_is_told_of_each_lead_and_its_end_and_has_nothing_that_is_not_comm
     let engine = &mut first.core.engine;
     let written = engine.log().unwrap().written();
     let client = engine.connect();
-    let put = Command::Put {
-        tube: None,
-        pri: 0,
-        delay: 0,
-        ttr: 60,
-        body: b"a job".into(),
-    };
+    let put = a_put();
     engine.run(client, Request::Command(put), first.now, &mut NoOne);
     first.until("it leads no more", |site| !site.leads());
     first.turn().unwrap();
