@@ -5,9 +5,10 @@
 //! An order is kept in memory: a server that ends before its base is complete has made none.
 
 use std::sync::mpsc::SyncSender;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::format::BaseName;
+use bsd::storage::Trail;
 use bsd::types::{Now, Position, Time};
 
 /// What is asked for.
@@ -84,10 +85,28 @@ struct Desk {
     last: Option<Ordered>,
     /// The writer has not seen it.
     is_new: bool,
+    /// The orders are for the log of this trail: the writer of an earlier lead takes none, and what it
+    /// says of its own is not said of these.
+    of: Option<Arc<Trail>>,
     /// Wakes the thread of the writer.
     bell: Option<SyncSender<()>>,
     /// Why no base will be made any more.
     closed: Option<String>,
+}
+
+impl Desk {
+    fn is_of(&self, trail: &Arc<Trail>) -> bool {
+        self.of.as_ref().is_some_and(|of| Arc::ptr_eq(of, trail))
+    }
+
+    /// An order that is over is left to no writer.
+    fn set(&mut self, stage: Stage, now: Time) {
+        if let Some(last) = self.last.as_mut().filter(|it| !it.is_over()) {
+            last.took_ns = now.since(last.asked).max(0);
+            last.stage = stage;
+            self.is_new &= !last.is_over();
+        }
+    }
 }
 
 impl Orders {
@@ -133,27 +152,29 @@ impl Orders {
         last
     }
 
-    /// An order that the writer has not seen.
-    pub(super) fn take(&self) -> Option<Order> {
+    /// An order for the log of this trail that its writer has not seen.
+    pub(super) fn take(&self, trail: &Arc<Trail>) -> Option<Order> {
         let mut desk = self.lock();
+        if !desk.is_of(trail) {
+            return None;
+        }
         let is_new = std::mem::take(&mut desk.is_new);
         let last = desk.last.as_ref().filter(|_| is_new)?;
         Some(last.order.clone())
     }
 
-    /// How far the order is that the writer has.
-    pub(super) fn set(&self, stage: Stage, now: Time) {
+    /// How far the order is that the writer of the log of this trail has.
+    pub(super) fn set(&self, trail: &Arc<Trail>, stage: Stage, now: Time) {
         let mut desk = self.lock();
-        if let Some(last) = desk.last.as_mut().filter(|it| !it.is_over()) {
-            last.took_ns = now.since(last.asked).max(0);
-            last.stage = stage;
+        if desk.is_of(trail) {
+            desk.set(stage, now);
         }
     }
 
-    /// A writer takes orders.
-    pub(super) fn open(&self, bell: SyncSender<()>) {
+    /// A writer of the log of this trail takes orders.
+    pub(super) fn open(&self, bell: SyncSender<()>, trail: Arc<Trail>) {
         let mut desk = self.lock();
-        (desk.bell, desk.closed) = (Some(bell), None);
+        (desk.bell, desk.of, desk.closed) = (Some(bell), Some(trail), None);
     }
 
     /// No one wakes the thread of the writer any more: it is about to end.
@@ -163,13 +184,10 @@ impl Orders {
 
     /// No writer takes orders any more, for this reason. The first one counts.
     pub(super) fn close(&self, why: &str, now: Time) {
-        let why = {
-            let mut desk = self.lock();
-            desk.bell = None;
-            desk.is_new = false;
-            desk.closed.get_or_insert_with(|| why.to_owned()).clone()
-        };
-        self.set(Stage::Refused(why), now);
+        let mut desk = self.lock();
+        (desk.bell, desk.of) = (None, None);
+        let why = desk.closed.get_or_insert_with(|| why.to_owned()).clone();
+        desk.set(Stage::Refused(why), now);
     }
 }
 
@@ -186,10 +204,17 @@ mod tests {
         }
     }
 
+    /// Where the writer of the log of this trail takes orders, and no one is woken.
+    fn opened() -> (Orders, Arc<Trail>) {
+        let (orders, trail) = (Orders::default(), Arc::new(Trail::new(0)));
+        orders.open(sync_channel(1).0, trail.clone());
+        (orders, trail)
+    }
+
     #[test]
     fn one_order_is_under_way_and_the_last_one_is_kept() {
-        let orders = Orders::default();
-        assert_eq!((orders.last(Time(0)), orders.take()), (None, None));
+        let (orders, trail) = opened();
+        assert_eq!((orders.last(Time(0)), orders.take(&trail)), (None, None));
         let order = |name| Order {
             name: BaseName::parse(name),
             is_pinned: true,
@@ -198,23 +223,23 @@ mod tests {
         assert_eq!((first.nth, &first.stage), (1, &Stage::Waiting));
         // Also one that is the same.
         assert_eq!(orders.ask(order("one"), now(6)), Err(first));
-        assert_eq!(orders.take(), Some(order("one")));
-        assert_eq!(orders.take(), None, "it is taken once");
-        orders.set(Stage::Making, Time(7));
+        assert_eq!(orders.take(&trail), Some(order("one")));
+        assert_eq!(orders.take(&trail), None, "it is taken once");
+        orders.set(&trail, Stage::Making, Time(7));
         assert_eq!(orders.last(Time(15)).unwrap().took_ns, 10);
-        orders.set(Stage::Refused("it is late".into()), Time(25));
+        orders.set(&trail, Stage::Refused("it is late".into()), Time(25));
         let last = orders.last(Time(100)).unwrap();
         assert!(last.is_over() && last.took_ns == 20, "{last:?}");
-        orders.set(Stage::Making, Time(30));
+        orders.set(&trail, Stage::Making, Time(30));
         assert_eq!(orders.last(Time(100)), Some(last), "it is over");
         assert_eq!(orders.ask(order("two"), now(6)).unwrap().nth, 2);
     }
 
     #[test]
     fn an_order_wakes_the_writer_and_is_refused_when_that_has_ended() {
-        let orders = Orders::default();
+        let (orders, trail) = opened();
         let (bell, rung) = sync_channel(1);
-        orders.open(bell);
+        orders.open(bell, trail.clone());
         orders.ask(Order::default(), now(5)).unwrap();
         assert_eq!(rung.recv(), Ok(()));
         orders.silence();
@@ -224,10 +249,26 @@ mod tests {
         let refused = Stage::Refused("another writer".to_owned());
         assert_eq!(orders.last(Time(9)).unwrap().stage, refused);
         let late = orders.ask(Order::default(), now(8)).unwrap();
-        assert_eq!((late.stage, orders.take()), (refused, None));
+        assert_eq!((late.stage, orders.take(&trail)), (refused, None));
         let (bell, _rung) = sync_channel(1);
-        orders.open(bell);
+        orders.open(bell, trail);
         let next = orders.ask(Order::default(), now(9)).unwrap();
         assert_eq!(next.stage, Stage::Waiting);
+    }
+    /// The writer of an earlier lead may still be in a call of the store.
+    #[test]
+    fn an_order_is_for_one_log_and_one_that_is_over_is_left_to_no_writer() {
+        let (orders, earlier) = opened();
+        orders.ask(Order::default(), now(5)).unwrap();
+        assert!(orders.take(&earlier).is_some());
+        orders.close("another term", Time(6));
+        let later = Arc::new(Trail::new(0));
+        orders.open(sync_channel(1).0, later.clone());
+        orders.ask(Order::default(), now(7)).unwrap();
+        assert_eq!(orders.take(&earlier), None);
+        orders.set(&earlier, Stage::Refused("its own".to_owned()), Time(8));
+        assert_eq!(orders.last(Time(9)).unwrap().stage, Stage::Waiting);
+        orders.set(&later, Stage::Refused("its store".to_owned()), Time(10));
+        assert_eq!(orders.take(&later), None);
     }
 }

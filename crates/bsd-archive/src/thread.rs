@@ -46,7 +46,7 @@ impl Archive {
         ended: impl FnOnce() + Send + 'static,
     ) -> io::Result<Archive> {
         let (stop, stopping) = sync_channel(1);
-        reporter.orders().open(stop.clone());
+        reporter.orders().open(stop.clone(), writer.trail().clone());
         let store = writer.store().clone();
         reporter.begin(writer.trail().clone());
         let mut work = Work::new(writer, interval, clock, reporter.clone(), 0);

@@ -83,9 +83,13 @@ impl Turns {
     pub fn lead(&self, lead: Lead) -> Arc<Trail> {
         let trail = Trail::new(self.0.hold_max).with_lag_max(self.0.lag_max);
         let trail = Arc::new(trail);
-        self.0.reporter.rest(self.0.clock.now().mono);
+        let orders = self.0.reporter.orders();
+        orders.close(
+            "this member began another term before the base was complete",
+            self.0.clock.now().mono,
+        );
         self.0.reporter.begin(trail.clone());
-        self.0.reporter.orders().open(self.0.wake.clone());
+        orders.open(self.0.wake.clone(), trail.clone());
         self.say(Word::Lead(lead, trail.clone()));
         trail
     }

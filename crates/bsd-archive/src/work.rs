@@ -55,6 +55,8 @@ pub(super) struct Work {
     known: Report,
     reach: Reach,
     pause: Duration,
+    /// When the next link may be put: being woken brings it no sooner.
+    due: Time,
     owner_asked: Time,
     /// Time of the last check of the store.
     proved: Time,
@@ -88,6 +90,7 @@ impl Work {
             },
             reach: Reach::new(now),
             pause: PAUSE_MIN,
+            due: now,
             owner_asked: now,
             proved: now,
             is_gap_told: false,
@@ -103,7 +106,6 @@ impl Work {
 
     /// Archive until something comes, or no one is there any more to send it.
     pub(super) fn run(&mut self, stopping: &Receiver<()>) -> Result<Rung, Ended> {
-        let mut due = self.clock.now().mono;
         // Already the first call of the store may last a minute.
         self.publish();
         loop {
@@ -112,10 +114,10 @@ impl Work {
                 self.proved = now.mono;
                 self.writer.doubt();
             }
-            if let Some(order) = self.reporter.orders().take() {
+            if let Some(order) = self.reporter.orders().take(self.writer.trail()) {
                 self.writer.ask_for_base(order);
             }
-            let wait = match self.writer.step(now.wall_ns, now.mono >= due) {
+            let wait = match self.writer.step(now.wall_ns, now.mono >= self.due) {
                 Ok(done) => {
                     self.end_trouble();
                     self.tell_begun();
@@ -131,10 +133,11 @@ impl Work {
                         self.is_gap_told = false;
                     }
                     match done {
-                        Done::Nothing => self.rest(due)?,
+                        Done::Nothing => self.rest()?,
                         Done::Link => {
                             let interval = i64::try_from(self.interval.as_nanos());
-                            due = Time(now.mono.0.saturating_add(interval.unwrap_or(i64::MAX)));
+                            self.due =
+                                Time(now.mono.0.saturating_add(interval.unwrap_or(i64::MAX)));
                             Duration::ZERO
                         }
                         Done::Some | Done::Gap(_) | Done::Hole(_) => Duration::ZERO,
@@ -152,7 +155,7 @@ impl Work {
     }
 
     /// There is nothing to put.
-    fn rest(&mut self, due: Time) -> Result<Duration, Ended> {
+    fn rest(&mut self) -> Result<Duration, Ended> {
         let now = self.clock.now().mono;
         if now.since(self.owner_asked) >= OWNER_INTERVAL_NS {
             self.owner_asked = now;
@@ -163,7 +166,7 @@ impl Work {
         if self.writer.is_asked() {
             return Ok(SYNC_WAIT.min(self.interval));
         }
-        let left = u64::try_from(due.since(self.clock.now().mono)).unwrap_or(0);
+        let left = u64::try_from(self.due.since(self.clock.now().mono)).unwrap_or(0);
         Ok(match left {
             0 => self.interval,
             left => Duration::from_nanos(left),
@@ -227,7 +230,8 @@ impl Work {
                 info!("the archive was claimed by another writer; is it one of this cluster?");
                 let why = "another writer has claimed the archive meanwhile".to_owned();
                 let now = self.clock.now().mono;
-                self.reporter.orders().set(Stage::Refused(why), now);
+                let trail = self.writer.trail();
+                self.reporter.orders().set(trail, Stage::Refused(why), now);
                 Err(Ended::Again)
             }
             Failure::Fenced(what) | Failure::Refused(what) => {
@@ -282,16 +286,13 @@ impl Work {
     }
 
     fn tell_order(&mut self, now: Time) {
+        let stage = match self.writer.answer() {
+            Some(answer) => answer.map_or_else(|NotMade(why)| Stage::Refused(why), Stage::Made),
+            None if self.writer.is_making_what_was_asked() => Stage::Making,
+            None => return,
+        };
         let orders = self.reporter.orders();
-        if self.writer.is_making_what_was_asked() {
-            orders.set(Stage::Making, now);
-        }
-        if let Some(answer) = self.writer.answer() {
-            orders.set(
-                answer.map_or_else(|NotMade(why)| Stage::Refused(why), Stage::Made),
-                now,
-            );
-        }
+        orders.set(self.writer.trail(), stage, now);
     }
 
     /// A store may be so slow that nothing fails, and the archive is late nevertheless.
