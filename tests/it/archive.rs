@@ -237,7 +237,7 @@ fn an_archive_that_has_expired_up_to_a_base_gives_back_what_came_after_it() {
         server.connect().put(b"one more");
         wait_until("there is a base", || {
             let (_, said) = wal(&["archive", "ls", &url]);
-            said.matches("can be restored: ").count() == number
+            said.matches("  can be restored: ").count() == number
         });
         assert_eq!(server.stop().code, Some(0));
     }
@@ -406,7 +406,7 @@ fn g22_g25_t25_what_is_told_of_an_archive_is_true_and_what_cannot_be_meant_is_re
         server.connect().put(b"one more");
         wait_until("there is a base", || {
             let (_, said) = wal(&["archive", "ls", &url]);
-            said.matches("can be restored: ").count() == number
+            said.matches("  can be restored: ").count() == number
         });
         assert_eq!(server.stop().code, Some(0));
     }

@@ -347,7 +347,7 @@ fn lose_machines(place: &Place, rounds: u64, seed: u64) -> Vec<Loss> {
     let mut server = place.launch("--archive", &dir).start();
     wait_until("there is a base", || {
         let (_, said) = place.wal(&["archive", "ls", &place.url()]);
-        said.contains("can be restored: ")
+        said.contains("  can be restored: ")
     });
     let (mut last, mut losses, mut given) = (None::<Life>, Vec::new(), BTreeSet::new());
     let mut judge = |last: &Option<Life>, found: &Jobs| {
