@@ -454,7 +454,8 @@ impl World {
             self.turn();
             last = Some(self.step());
             match last.clone().unwrap() {
-                Ok(Done::Nothing) => return,
+                // A base that is complete may wait for a sync of its end.
+                Ok(Done::Nothing) if !self.is_making_base() => return,
                 Ok(_) | Err(Failure::Trouble(_)) => {}
                 Err(failure) => panic!("{failure}"),
             }
@@ -463,6 +464,11 @@ impl World {
             "the writer does not come to an end: {last:?}, {:?}",
             self.writer.as_ref().unwrap().figures()
         );
+    }
+
+    fn is_making_base(&self) -> bool {
+        let writer = self.writer.as_ref();
+        writer.is_some_and(|writer| writer.base_progress().is_some())
     }
 
     /// Expire something, or a part of it: the store may fail.
