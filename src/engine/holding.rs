@@ -74,12 +74,6 @@ impl HeldJob {
     pub fn id(&self) -> JobId {
         self.id
     }
-
-    /// It was buried before, and is as it was.
-    #[must_use]
-    pub fn was_buried(&self) -> bool {
-        matches!(self.was, Was::Buried)
-    }
 }
 
 impl Engine {
@@ -360,7 +354,7 @@ mod tests {
                 }
                 let before = shown(&engine, id);
                 let held = hold(&mut engine, id);
-                assert_eq!(held.was_buried(), is_buried);
+                assert_eq!(matches!(held.was, Was::Buried), is_buried);
                 assert!(engine.is_held(&held));
                 assert_eq!(engine.is_held_for(id, WHY), !is_buried);
                 assert_eq!(shown(&engine, id).0, JobState::Buried);

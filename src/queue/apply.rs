@@ -406,16 +406,6 @@ impl Queue {
         job.is_some_and(|job| self.jobs.extra(job).update_place == place)
     }
 
-    /// True if the record of the tube's pause is at `place`.
-    #[must_use]
-    pub fn pause_is_at(&self, tube: &str, place: Place) -> bool {
-        let pause = self
-            .tubes
-            .find(tube)
-            .and_then(|tube| self.tubes[tube].pause.as_ref());
-        pause.is_some_and(|pause| pause.place == place)
-    }
-
     /// The job's put record has moved. Returns `false`, and changes nothing, if it was not at
     /// `from`.
     pub fn move_put(&mut self, id: JobId, from: Place, to: Place) -> bool {

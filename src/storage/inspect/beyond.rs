@@ -105,13 +105,6 @@ pub struct SettingRecord {
 }
 
 impl Inspection {
-    /// The number of jobs with attributes.
-    #[must_use]
-    pub fn attributed_count(&self) -> usize {
-        let lists = self.index.beyond.attributed.values();
-        lists.filter(|it| it.list_size > 0).count()
-    }
-
     /// The settings in the log, by class and name, each read when it is its turn.
     pub fn settings(&self) -> impl Iterator<Item = Result<SettingRecord, OpenError>> {
         let set = self.index.beyond.settings.iter();

@@ -36,7 +36,6 @@
 //! * Reads and writes are short; a write is lost or lands elsewhere; a sync lies ([`Effect`]).
 //! * Bits rot, ranges become unreadable, files are cut, vanish, come back, or get other content
 //!   (`flip_bit`, `fail_reads`, `truncate`, `remove`, `resurrect`, `write`).
-//! * Syncs are slow, on a simulated clock ([`SimFs::set_sync_time`]).
 //!
 //! # What it does not do
 //!
@@ -58,7 +57,6 @@ use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 pub use crash::{Crash, Granularity};
 pub use fault::{Effect, Errno, Fault, OpKind};
@@ -117,8 +115,6 @@ struct State {
     crash_at: Option<u64>,
     /// Files that may be open at most.
     descriptors: Option<usize>,
-    sync_time: Duration,
-    time_in_sync: Duration,
 }
 
 impl fmt::Debug for SimFs {
@@ -150,8 +146,6 @@ impl SimFs {
             operations: 0,
             crash_at: None,
             descriptors: None,
-            sync_time: Duration::ZERO,
-            time_in_sync: Duration::ZERO,
         })))
     }
 
@@ -188,12 +182,6 @@ impl SimFs {
     pub fn open_files(&self) -> usize {
         self.state().disk.handles()
     }
-
-    /// The time that syncs of files and directories have taken, on the simulated clock.
-    #[must_use]
-    pub fn time_in_sync(&self) -> Duration {
-        self.state().time_in_sync
-    }
 }
 
 /// Crashes.
@@ -209,7 +197,6 @@ impl SimFs {
             _ => state.seed,
         };
         let image = SimFs::with_disk(crash::image(&state.disk, how, state.seed), seed);
-        image.state().sync_time = state.sync_time;
         image
     }
 
@@ -233,14 +220,6 @@ impl SimFs {
         state
             .crash_at
             .is_some_and(|number| state.operations >= number)
-    }
-
-    /// True for the error that `crash_at` causes.
-    #[must_use]
-    pub fn is_crash(error: &io::Error) -> bool {
-        error
-            .get_ref()
-            .is_some_and(|inner| inner.is::<SimulatedCrash>())
     }
 }
 
@@ -273,11 +252,6 @@ impl SimFs {
     /// it, returns `EMFILE`. A directory opened with `open_dir` does not count.
     pub fn set_descriptors(&self, most: Option<usize>) {
         self.state().descriptors = most;
-    }
-
-    /// Let each sync of a file or directory take this long, on the simulated clock.
-    pub fn set_sync_time(&self, time: Duration) {
-        self.state().sync_time = time;
     }
 
     /// Let reads that touch these bytes of a file fail with `EIO`, even after it was renamed or
@@ -441,7 +415,6 @@ impl State {
 
     fn sync_dir(&mut self, dir: &Path, effect: &Option<Effect>) -> io::Result<()> {
         let inode = self.disk.lookup_dir(dir)?;
-        self.sync_takes_time();
         if *effect != Some(Effect::Lose) {
             self.disk.sync_dir(inode);
         }
@@ -454,10 +427,6 @@ impl State {
             Some(most) if self.disk.handles() >= most => Err(Errno::MFILE.into()),
             _ => Ok(()),
         }
-    }
-
-    fn sync_takes_time(&mut self) {
-        self.time_in_sync += self.sync_time;
     }
 
     fn landing(&self, effect: &Option<Effect>) -> Landing {
@@ -728,7 +697,6 @@ impl File for SimFile {
 
     fn sync(&self) -> io::Result<()> {
         self.operate(OpKind::Sync, (0, 0), |state, effect| {
-            state.sync_takes_time();
             let file = state.disk.file(self.inode)?;
             match effect {
                 Some(Effect::Fail(error)) => {

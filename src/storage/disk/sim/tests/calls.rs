@@ -14,7 +14,8 @@ fn a_program_can_be_stopped_at_every_operation_and_changes_nothing_after_it() {
     let states = |number| {
         let fs = SimFs::new(1);
         fs.crash_at(number);
-        assert!(SimFs::is_crash(&program(&fs).unwrap_err()));
+        let stopped = program(&fs).unwrap_err();
+        assert!(stopped.get_ref().unwrap().is::<SimulatedCrash>());
         assert!(fs.is_crashed() && fs.lock_dir(path("/")).is_err());
         let durable = fs.crash_image(Crash::DropUnsynced);
         (

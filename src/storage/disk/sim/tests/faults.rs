@@ -270,15 +270,6 @@ fn a_flipped_bit_is_seen_at_once_and_after_a_crash_and_flips_back() {
 }
 
 #[test]
-fn syncs_take_time_on_a_clock_that_only_counts() {
-    let (fs, file) = disk_with(b"");
-    fs.set_sync_time(Duration::from_secs(10));
-    file.sync().unwrap();
-    fs.sync_dir(path("/")).unwrap();
-    assert_eq!(fs.time_in_sync(), Duration::from_secs(20));
-}
-
-#[test]
 fn a_removed_file_can_be_brought_back_also_after_a_crash() {
     let (fs, file) = disk_with(b"durable");
     write_all_at(&*file, b"visible", 0).unwrap();
