@@ -271,7 +271,7 @@ impl<'a> Attributes<'a> {
     /// The same on the clock of another machine, which this one is ahead of by `ahead_ns`. A time of 0
     /// stays 0.
     #[must_use]
-    pub fn with_clock_behind(mut self, ahead_ns: i64) -> Attributes<'a> {
+    pub(crate) fn with_clock_behind(mut self, ahead_ns: i64) -> Attributes<'a> {
         let moved = |time: u64| match time {
             0 => 0,
             time => time.saturating_add_signed(ahead_ns.saturating_neg()).max(1),
@@ -296,7 +296,7 @@ pub fn tube_of(list: &[u8]) -> Option<&str> {
 
 /// The key in a sound list, and how long it is its job's own.
 #[must_use]
-pub fn key_of(list: &[u8]) -> Option<(&[u8], Unique)> {
+pub(crate) fn key_of(list: &[u8]) -> Option<(&[u8], Unique)> {
     let (KEY, key, rest) = first_entry(list)?? else {
         return None;
     };
@@ -322,7 +322,7 @@ pub fn group_of(list: &[u8]) -> Option<&[u8]> {
 
 /// A sound list without the tube: of a job whose put names the tube that it is in.
 #[must_use]
-pub fn without_tube(list: &[u8]) -> Vec<u8> {
+pub(crate) fn without_tube(list: &[u8]) -> Vec<u8> {
     let plain = |it| Attributes { tube: None, ..it };
     let list = Attributes::decode(list).map(plain);
     list.and_then(|it| it.encode()).unwrap_or_default()

@@ -194,7 +194,7 @@ impl Rate {
 
     /// Reserves that may follow each other at once.
     #[must_use]
-    pub fn burst(self) -> u64 {
+    pub(crate) fn burst(self) -> u64 {
         (u64::from(self.count) / self.per.seconds()).max(1)
     }
 }
@@ -228,14 +228,14 @@ pub struct Policy {
 impl Policy {
     /// The limit is reached by this many deliveries that failed.
     #[must_use]
-    pub fn is_spent(&self, failures: u32) -> bool {
+    pub(crate) fn is_spent(&self, failures: u32) -> bool {
         self.delivery_limit.is_some_and(|limit| failures >= limit)
     }
 
     /// The delay before a job is delivered again of which this many deliveries have failed, at least 1.
     /// The same for the same job and count, on every machine.
     #[must_use]
-    pub fn retry_delay(&self, id: JobId, failures: u32) -> Duration {
+    pub(crate) fn retry_delay(&self, id: JobId, failures: u32) -> Duration {
         let Some(retry) = self.retry else {
             return Duration::ZERO;
         };
@@ -247,7 +247,7 @@ impl Policy {
 
     /// A delivery that fails is to be looked at.
     #[must_use]
-    pub fn acts_on_failures(&self) -> bool {
+    pub(crate) fn acts_on_failures(&self) -> bool {
         self.delivery_limit.is_some() || self.retry.is_some()
     }
 }

@@ -28,7 +28,7 @@ pub const SCHEDULES_MAX: usize = 1000;
 /// Firings that were missed and are made up for, at most: the last ones ([`Missed::All`]).
 pub const MISSED_MAX: usize = 100;
 /// Bytes of a cron expression, at most.
-pub const CRON_SIZE_MAX: usize = 200;
+pub(crate) const CRON_SIZE_MAX: usize = 200;
 /// Bytes of the name of a time zone, at most.
 const ZONE_SIZE_MAX: usize = 64;
 

@@ -67,7 +67,7 @@ impl Time {
 
     /// The point `time` later; saturates.
     #[must_use]
-    pub fn plus(self, time: Duration) -> Time {
+    pub(crate) fn plus(self, time: Duration) -> Time {
         let ns = i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
         Time(self.0.saturating_add(ns))
     }
@@ -100,7 +100,7 @@ impl Now {
 
     /// The monotonic time of a wall time, according to the current offset between the clocks.
     #[must_use]
-    pub fn to_mono(self, wall_ns: u64) -> Time {
+    pub(crate) fn to_mono(self, wall_ns: u64) -> Time {
         let offset = wall_ns as i128 - self.wall_ns as i128;
         let offset = offset.clamp(i64::MIN as i128, i64::MAX as i128) as i64;
         Time(self.mono.0.saturating_add(offset))
@@ -237,7 +237,7 @@ impl JobState {
 }
 
 /// Priorities below this are urgent (`protocol.txt`, "current-jobs-urgent").
-pub const URGENT_BELOW: u32 = 1024;
+pub(crate) const URGENT_BELOW: u32 = 1024;
 
 /// How many jobs are in each state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -316,7 +316,7 @@ pub fn is_tube_name(name: &[u8]) -> bool {
 
 /// True for a byte that may occur in a tube name.
 #[must_use]
-pub fn is_tube_name_byte(byte: u8) -> bool {
+pub(crate) fn is_tube_name_byte(byte: u8) -> bool {
     IN_TUBE_NAMES[usize::from(byte)]
 }
 
@@ -338,13 +338,13 @@ const IN_TUBE_NAMES: [bool; 256] = {
 };
 
 /// The longest name of a setting, in bytes.
-pub const SETTING_NAME_MAX: usize = 200;
+pub(crate) const SETTING_NAME_MAX: usize = 200;
 /// The largest value of a setting, in bytes.
-pub const SETTING_SIZE_MAX: usize = 64 << 10;
+pub(crate) const SETTING_SIZE_MAX: usize = 64 << 10;
 
 /// True for a name that a setting can have: 1 to 200 bytes of text.
 #[must_use]
-pub fn is_setting_name(name: &str) -> bool {
+pub(crate) fn is_setting_name(name: &str) -> bool {
     (1..=SETTING_NAME_MAX).contains(&name.len())
 }
 
@@ -389,7 +389,7 @@ impl SettingClass {
 
     /// The one with this number, as the log has it.
     #[must_use]
-    pub fn from_byte(byte: u8) -> Option<SettingClass> {
+    pub(crate) fn from_byte(byte: u8) -> Option<SettingClass> {
         SettingClass::ALL.into_iter().find(|it| *it as u8 == byte)
     }
 }

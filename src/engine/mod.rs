@@ -569,7 +569,7 @@ impl Engine {
     }
 
     /// A waiting reserve of the client ends without a reply; `false` if there was none.
-    pub fn stop_waiting(&mut self, client: ClientId) -> bool {
+    pub(crate) fn stop_waiting(&mut self, client: ClientId) -> bool {
         self.queue.stop_waiting(client)
     }
 

@@ -55,7 +55,7 @@ impl TubeDocument {
 
     /// The list that it is of.
     #[must_use]
-    pub fn into_list(self) -> TubeList {
+    pub(crate) fn into_list(self) -> TubeList {
         self.list
     }
 

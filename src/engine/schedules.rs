@@ -486,7 +486,7 @@ impl Engine {
 
     /// Numbers about all schedules.
     #[must_use]
-    pub fn schedule_figures(&self) -> ScheduleFigures {
+    pub(crate) fn schedule_figures(&self) -> ScheduleFigures {
         let entries = self.schedules.entries.values();
         let paused = entries.clone().filter(|it| it.schedule.is_paused).count();
         ScheduleFigures {

@@ -380,7 +380,7 @@ impl Queue {
     /// The job's [`Queue::snapshot`] has been logged at `place`. Unlike [`Queue::apply`] with that
     /// update, as in replay, this leaves a reserved job with its client. Returns the update record
     /// that is garbage now: the previous one, or this one if the job is gone.
-    pub fn note_update(&mut self, id: JobId, place: Place) -> Option<Place> {
+    pub(crate) fn note_update(&mut self, id: JobId, place: Place) -> Option<Place> {
         match self.jobs.find(id) {
             Some(job) => {
                 let before = self.record_update(job, place);
@@ -393,7 +393,7 @@ impl Queue {
 
     /// True if the job's put record is at `place`.
     #[must_use]
-    pub fn put_is_at(&self, id: JobId, place: Place) -> bool {
+    pub(crate) fn put_is_at(&self, id: JobId, place: Place) -> bool {
         self.jobs
             .find_any(id)
             .is_some_and(|job| self.jobs[job].place == place)
@@ -401,14 +401,14 @@ impl Queue {
 
     /// True if the last record of the job's state is at `place`.
     #[must_use]
-    pub fn update_is_at(&self, id: JobId, place: Place) -> bool {
+    pub(crate) fn update_is_at(&self, id: JobId, place: Place) -> bool {
         let job = self.jobs.find_any(id);
         job.is_some_and(|job| self.jobs.extra(job).update_place == place)
     }
 
     /// The job's put record has moved. Returns `false`, and changes nothing, if it was not at
     /// `from`.
-    pub fn move_put(&mut self, id: JobId, from: Place, to: Place) -> bool {
+    pub(crate) fn move_put(&mut self, id: JobId, from: Place, to: Place) -> bool {
         let Some(job) = self.jobs.find_any(id) else {
             return false;
         };
@@ -417,7 +417,7 @@ impl Queue {
 
     /// The last record of the job's state has moved. Returns `false`, and changes nothing, if it
     /// was not at `from`.
-    pub fn move_update(&mut self, id: JobId, from: Place, to: Place) -> bool {
+    pub(crate) fn move_update(&mut self, id: JobId, from: Place, to: Place) -> bool {
         if from.is_none() || !self.update_is_at(id, from) {
             return false;
         }
@@ -429,7 +429,7 @@ impl Queue {
 
     /// The record of the tube's pause has moved. Returns `false`, and changes nothing, if it was
     /// not at `from`.
-    pub fn move_pause(&mut self, tube: &str, from: Place, to: Place) -> bool {
+    pub(crate) fn move_pause(&mut self, tube: &str, from: Place, to: Place) -> bool {
         let Some(tube) = self.tubes.find(tube) else {
             return false;
         };

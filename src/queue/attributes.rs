@@ -42,14 +42,14 @@ impl Queue {
 
     /// True if the record of the job's attributes is at `place`.
     #[must_use]
-    pub fn attributes_are_at(&self, id: JobId, place: Place) -> bool {
+    pub(crate) fn attributes_are_at(&self, id: JobId, place: Place) -> bool {
         let attributed = self.jobs.attributed.get(id);
         attributed.is_some_and(|found| found.place == place)
     }
 
     /// The record of the job's attributes has moved. Returns `false`, and changes nothing, if it was
     /// not at `from`.
-    pub fn move_attributes(&mut self, id: JobId, from: Place, to: Place) -> bool {
+    pub(crate) fn move_attributes(&mut self, id: JobId, from: Place, to: Place) -> bool {
         let place = self.jobs.attributed.place_mut(id);
         place.is_some_and(|place| replace_if(place, from, to))
     }

@@ -99,7 +99,7 @@ impl Queue {
 
     /// The jobs that a clear of a tube takes, in no order.
     #[must_use]
-    pub fn cleared_ids(&self, tube: &str, states: ClearedStates) -> Vec<JobId> {
+    pub(crate) fn cleared_ids(&self, tube: &str, states: ClearedStates) -> Vec<JobId> {
         let mut ids = Vec::new();
         if let Some(tube) = self.tubes.find(tube) {
             self.visit_jobs(tube, |state| states.has(state), &mut |id| ids.push(id));
@@ -248,7 +248,7 @@ impl Queue {
     /// The job to be deleted next, of the first clear that is not over. `None`: it has none left;
     /// then the clear is ended.
     #[must_use]
-    pub fn next_doomed(&self) -> Option<JobId> {
+    pub(crate) fn next_doomed(&self) -> Option<JobId> {
         self.clears.front()?.next(&self.jobs)
     }
 

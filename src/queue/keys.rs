@@ -49,7 +49,7 @@ impl Queue {
 
     /// True if the key of a job is free from its next reservation on.
     #[must_use]
-    pub fn frees_key_when_reserved(&self, id: JobId) -> bool {
+    pub(crate) fn frees_key_when_reserved(&self, id: JobId) -> bool {
         if self.claims.is_empty() {
             return false;
         }

@@ -302,7 +302,7 @@ impl Queue {
     }
 
     /// Gives out no id below `next` from now on. The next id never decreases.
-    pub fn set_next_id(&mut self, next: JobId) {
+    pub(crate) fn set_next_id(&mut self, next: JobId) {
         self.next_id = self.next_id.max(next.0);
     }
 
@@ -414,7 +414,7 @@ impl Queue {
     /// The place of a job's put record, and what the size of that depends on.
     #[must_use]
     #[inline]
-    pub fn put_record(&self, id: JobId) -> Option<(Place, RecordDims)> {
+    pub(crate) fn put_record(&self, id: JobId) -> Option<(Place, RecordDims)> {
         let handle = self.jobs.find(id)?;
         let job = &self.jobs[handle];
         let dims = RecordDims {
@@ -436,7 +436,7 @@ impl Queue {
 
     /// The change that kicks a job; `None` if it is neither buried nor delayed.
     #[must_use]
-    pub fn decide_kick(&self, id: JobId) -> Option<Change<'static>> {
+    pub(crate) fn decide_kick(&self, id: JobId) -> Option<Change<'static>> {
         self.state_of(id).filter(|state| is_set_aside(*state))?;
         self.decide(id, |job| {
             job.state = JobState::Ready;
@@ -447,7 +447,7 @@ impl Queue {
     /// The change that brings a buried job back: delayed until `due`, or ready, which counts as a kick;
     /// `None` if it is not buried.
     #[must_use]
-    pub fn decide_return(&self, id: JobId, due: Option<Time>) -> Option<Change<'static>> {
+    pub(crate) fn decide_return(&self, id: JobId, due: Option<Time>) -> Option<Change<'static>> {
         self.state_of(id)
             .filter(|state| *state == JobState::Buried)?;
         self.decide(id, |job| match due {
@@ -462,7 +462,7 @@ impl Queue {
     /// The change that is necessary before a job can be reserved by its id; `None` if it is already
     /// ready, and also if it does not exist or is reserved.
     #[must_use]
-    pub fn decide_reserve_job(&self, id: JobId) -> Option<Change<'static>> {
+    pub(crate) fn decide_reserve_job(&self, id: JobId) -> Option<Change<'static>> {
         self.state_of(id).filter(|state| is_set_aside(*state))?;
         self.decide(id, |job| job.state = JobState::Ready)
     }
@@ -484,7 +484,7 @@ impl Queue {
     /// The change that makes a job ready with this priority, after a delay from `now`; `None` if it does
     /// not exist. `is_release`: it counts as a release.
     #[must_use]
-    pub fn decide_again(
+    pub(crate) fn decide_again(
         &self,
         id: JobId,
         (pri, delay): (u32, Duration),
@@ -517,7 +517,7 @@ impl Queue {
     /// The change that gives a job another priority and leaves it in its state; `None` if it does
     /// not exist or is reserved.
     #[must_use]
-    pub fn decide_priority(&self, id: JobId, pri: u32) -> Option<Change<'static>> {
+    pub(crate) fn decide_priority(&self, id: JobId, pri: u32) -> Option<Change<'static>> {
         self.state_of(id)
             .filter(|state| *state != JobState::Reserved)?;
         self.decide(id, |job| job.pri = pri)
@@ -526,7 +526,7 @@ impl Queue {
     /// The change that makes a job delayed for `delay` seconds from `now`; `None` if it does not
     /// exist or is reserved.
     #[must_use]
-    pub fn decide_delay(&self, id: JobId, delay: u32, now: Time) -> Option<Change<'static>> {
+    pub(crate) fn decide_delay(&self, id: JobId, delay: u32, now: Time) -> Option<Change<'static>> {
         self.state_of(id)
             .filter(|state| *state != JobState::Reserved)?;
         self.decide(id, |job| {
@@ -562,7 +562,7 @@ impl Queue {
     }
 
     /// From now on no record is made of counters: there is no log.
-    pub fn record_no_counters(&mut self) {
+    pub(crate) fn record_no_counters(&mut self) {
         self.jobs.record_no_counters();
     }
 

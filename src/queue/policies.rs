@@ -124,7 +124,7 @@ impl Queue {
 
     /// True if any tube may have a policy.
     #[must_use]
-    pub fn has_policies(&self) -> bool {
+    pub(crate) fn has_policies(&self) -> bool {
         !self.tubes.policies.is_empty()
     }
 
@@ -148,7 +148,7 @@ impl Queue {
     /// The policy of the tube that a job is in.
     #[must_use]
     #[inline]
-    pub fn policy_of_job(&self, id: JobId) -> Option<&Arc<Policy>> {
+    pub(crate) fn policy_of_job(&self, id: JobId) -> Option<&Arc<Policy>> {
         if self.tubes.policies.is_empty() {
             return None;
         }
@@ -215,18 +215,18 @@ impl Queue {
     /// The next delivery that has ended without a command, and why. Its job is ready, and must not be
     /// handed out before it was decided what becomes of it: take all of them after whatever may end a
     /// delivery, before anyone is served.
-    pub fn take_failure(&mut self) -> Option<(JobId, Reason)> {
+    pub(crate) fn take_failure(&mut self) -> Option<(JobId, Reason)> {
         self.failed.pop_front()
     }
 
     /// It cannot be decided yet: it will be the next one taken.
-    pub fn put_back_failure(&mut self, id: JobId, reason: Reason) {
+    pub(crate) fn put_back_failure(&mut self, id: JobId, reason: Reason) {
         self.failed.push_front((id, reason));
     }
 
     /// True if [`Queue::take_failure`] has more.
     #[must_use]
-    pub fn has_failures(&self) -> bool {
+    pub(crate) fn has_failures(&self) -> bool {
         !self.failed.is_empty()
     }
 
@@ -252,7 +252,7 @@ impl Queue {
     }
 
     /// A put into a tube was refused by its policy.
-    pub fn note_put_refused(&mut self, tube: &str) {
+    pub(crate) fn note_put_refused(&mut self, tube: &str) {
         if let Some(tube) = self.tubes.find(tube) {
             self.tubes[tube].failures_mut().puts_refused += 1;
             self.failures.puts_refused += 1;
@@ -285,14 +285,14 @@ impl Queue {
 
     /// A tube whose ready jobs are to be looked through for those that have expired. Give it back to
     /// [`Queue::end_sweep`] when that is done.
-    pub fn take_sweep(&mut self) -> Option<TubeRef> {
+    pub(crate) fn take_sweep(&mut self) -> Option<TubeRef> {
         self.sweeps.pop_front()
     }
 
     /// A tube's jobs have been looked through. They are again when the oldest one that is ready may
     /// have expired.
     /// The longer the look has taken since `begun`, the later the next one is.
-    pub fn end_sweep(&mut self, tube: TubeRef, begun: Time, now: Time) {
+    pub(crate) fn end_sweep(&mut self, tube: TubeRef, begun: Time, now: Time) {
         let of_tube = &mut self.tubes[tube.handle()];
         if let Some(policed) = &mut of_tube.policed {
             policed.note_sweep(begun, now);

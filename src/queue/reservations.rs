@@ -107,7 +107,7 @@ impl Queue {
 
     /// True if the client has reserved the job.
     #[must_use]
-    pub fn is_reserved_by(&self, id: ClientId, job: JobId) -> bool {
+    pub(crate) fn is_reserved_by(&self, id: ClientId, job: JobId) -> bool {
         self.reserved_by(id, job).is_some()
     }
 
@@ -137,7 +137,7 @@ impl Queue {
     /// True if `delete` finds the job: it exists, and no other client has reserved it.
     #[must_use]
     #[inline(always)]
-    pub fn deletable(&self, id: ClientId, job: JobId) -> bool {
+    pub(crate) fn deletable(&self, id: ClientId, job: JobId) -> bool {
         let Some(job) = self.jobs.find(job) else {
             return false;
         };

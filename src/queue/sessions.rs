@@ -115,14 +115,14 @@ impl Queue {
     }
 
     /// Counts the client as a producer from now on.
-    pub fn set_producer(&mut self, id: ClientId) {
+    pub(crate) fn set_producer(&mut self, id: ClientId) {
         let client = self.client_handle(id);
         let first = !std::mem::replace(&mut self.clients[client].is_producer, true);
         self.producers += u64::from(first);
     }
 
     /// Counts the client as a worker from now on.
-    pub fn set_worker(&mut self, id: ClientId) {
+    pub(crate) fn set_worker(&mut self, id: ClientId) {
         let client = self.client_handle(id);
         let first = !std::mem::replace(&mut self.clients[client].is_worker, true);
         self.workers += u64::from(first);
@@ -244,7 +244,7 @@ impl Queue {
     /// Removes up to `count` entries of what disconnected clients have left. Call it before a list
     /// grows: otherwise the lists of clients that come and go would accumulate, because
     /// [`Queue::tick`] removes only a limited number per turn.
-    pub fn take_apart(&mut self, count: usize, now: Time) {
+    pub(crate) fn take_apart(&mut self, count: usize, now: Time) {
         let more = |_: &usize| self.release_from_ghost(now);
         let _ = (0..count).take_while(more).count();
     }

@@ -103,7 +103,7 @@ impl Tallies {
 impl Queue {
     /// Keep tallies of this number of tubes at most, of each some 300 bytes; with 0, as at first,
     /// nothing is counted. Call it before the first client.
-    pub fn tally_tubes(&mut self, tubes_max: usize) {
+    pub(crate) fn tally_tubes(&mut self, tubes_max: usize) {
         self.tubes.tallies.tubes_max = tubes_max;
     }
 
@@ -124,7 +124,7 @@ impl Queue {
 
     /// How often each thing has happened to jobs of all tubes, where tubes have tallies.
     #[must_use]
-    pub fn job_events(&self) -> JobEvents {
+    pub(crate) fn job_events(&self) -> JobEvents {
         self.tubes.tallies.all
     }
 

@@ -36,7 +36,7 @@ impl TubeList {
 
     /// Bytes of all names together.
     #[must_use]
-    pub fn name_bytes(&self) -> usize {
+    pub(crate) fn name_bytes(&self) -> usize {
         self.name_bytes
     }
 

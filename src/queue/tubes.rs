@@ -106,7 +106,7 @@ impl Queue {
     }
 
     /// Pins the tube of this name, which is created if necessary, until [`Queue::unpin`].
-    pub fn pin_tube(&mut self, name: &str) -> TubeRef {
+    pub(crate) fn pin_tube(&mut self, name: &str) -> TubeRef {
         let tube = self.tubes.find_or_create(name);
         self.tubes[tube].pins += 1;
         TubeRef(tube)
@@ -114,7 +114,7 @@ impl Queue {
 
     /// The name of the tube.
     #[must_use]
-    pub fn pinned_name(&self, tube: &TubeRef) -> &str {
+    pub(crate) fn pinned_name(&self, tube: &TubeRef) -> &str {
         &self.tubes[tube.0].name
     }
 
@@ -126,13 +126,13 @@ impl Queue {
 
     /// The job buried first: the next one that `kick` takes.
     #[must_use]
-    pub fn first_buried(&self, tube: &TubeRef) -> Option<JobId> {
+    pub(crate) fn first_buried(&self, tube: &TubeRef) -> Option<JobId> {
         self.first_buried_of(tube.0)
     }
 
     /// The delayed job that becomes due first: the next one that `kick` takes if nothing is buried.
     #[must_use]
-    pub fn first_delayed(&self, tube: &TubeRef) -> Option<JobId> {
+    pub(crate) fn first_delayed(&self, tube: &TubeRef) -> Option<JobId> {
         self.first_delayed_of(tube.0)
     }
 
@@ -147,13 +147,13 @@ impl Queue {
 
     /// The number of the tube's jobs in each state.
     #[must_use]
-    pub fn tube_counts(&self, tube: &TubeRef) -> JobCounts {
+    pub(crate) fn tube_counts(&self, tube: &TubeRef) -> JobCounts {
         self.tubes[tube.0].counts
     }
 
     /// The next pause that is over and whose record has not been handled. Take them after each
     /// command and each tick, before a new pause of the same tube is logged.
-    pub fn take_lapsed_pause(&mut self) -> Option<LapsedPause> {
+    pub(crate) fn take_lapsed_pause(&mut self) -> Option<LapsedPause> {
         let mut lapsed = self.lapsed.pop_front()?;
         let paused_again = |tube| self.tubes[tube].pause.is_some();
         lapsed.early &= !self.tubes.find(&lapsed.tube).is_some_and(paused_again);
@@ -164,7 +164,7 @@ impl Queue {
 /// Upkeep.
 impl Queue {
     /// Returns a lapsed pause that could not be handled: it will be the next one taken.
-    pub fn put_back_lapsed_pause(&mut self, lapsed: LapsedPause) {
+    pub(crate) fn put_back_lapsed_pause(&mut self, lapsed: LapsedPause) {
         self.lapsed.push_front(lapsed);
     }
 

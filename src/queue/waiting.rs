@@ -66,7 +66,7 @@ impl Queue {
 
     /// Ends the client's wait; `false` if it was not waiting.
     #[inline]
-    pub fn stop_waiting(&mut self, id: ClientId) -> bool {
+    pub(crate) fn stop_waiting(&mut self, id: ClientId) -> bool {
         self.waiting > 0 && self.stop_wait(id)
     }
 
@@ -88,14 +88,14 @@ impl Queue {
     /// False if [`Queue::next_match`] surely has none.
     #[inline]
     #[must_use]
-    pub fn has_match(&self) -> bool {
+    pub(crate) fn has_match(&self) -> bool {
         self.matches.first().is_some()
     }
 
     /// The next client to get a job, and the job: the best job of all tubes that are not paused and
     /// have both a ready job and a waiting client, and the client that has waited longest for its
     /// tube. Changes nothing; [`Queue::reserve`] carries it out.
-    pub fn next_match(&mut self) -> Option<(ClientId, JobId)> {
+    pub(crate) fn next_match(&mut self) -> Option<(ClientId, JobId)> {
         while let Some((key, handle)) = self.matches.first() {
             let tube = &self.tubes[handle];
             let widely = self.wide_waiter(tube);

@@ -11,7 +11,7 @@ pub use super::format::names::{ARCHIVE_MARKER, STANDBY_MARKER};
 pub use super::format::names::{INSIDE_WHOLE, is_as_empty};
 
 /// No marker is longer, bytes.
-pub const MARKER_SIZE_MAX: u64 = 64 << 10;
+pub(crate) const MARKER_SIZE_MAX: u64 = 64 << 10;
 
 /// Content of the file `name`; `None`: there is no such file.
 ///

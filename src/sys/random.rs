@@ -13,7 +13,7 @@ pub fn fill(bytes: &mut [u8]) -> io::Result<()> {
 
 /// The same, but where it would have to wait it fails.
 #[cfg(target_os = "linux")]
-pub fn fill_now(bytes: &mut [u8]) -> io::Result<()> {
+pub(crate) fn fill_now(bytes: &mut [u8]) -> io::Result<()> {
     fill_with(bytes, rustix::rand::GetRandomFlags::NONBLOCK)
 }
 
@@ -32,6 +32,6 @@ pub fn fill(bytes: &mut [u8]) -> io::Result<()> {
 
 /// These systems have random numbers before any program runs.
 #[cfg(not(target_os = "linux"))]
-pub fn fill_now(bytes: &mut [u8]) -> io::Result<()> {
+pub(crate) fn fill_now(bytes: &mut [u8]) -> io::Result<()> {
     fill(bytes)
 }

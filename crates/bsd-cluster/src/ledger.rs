@@ -249,7 +249,7 @@ impl Ledger {
     ///
     /// # Errors
     /// See [`Ledger::create`].
-    pub fn create_with(
+    pub(crate) fn create_with(
         fs: &Arc<dyn Fs>,
         dir: &Path,
         identity: Identity,
@@ -314,7 +314,7 @@ impl Ledger {
 
     /// The index of the first entry, or of the one to come.
     #[must_use]
-    pub fn first_index(&self) -> u64 {
+    pub(crate) fn first_index(&self) -> u64 {
         self.base.index + 1
     }
 
@@ -337,7 +337,7 @@ impl Ledger {
     /// # Panics
     /// If `index` is before the base.
     #[must_use]
-    pub fn members_at(&self, index: u64) -> &Members {
+    pub(crate) fn members_at(&self, index: u64) -> &Members {
         assert!(
             index >= self.base.index,
             "the membership at {index} is forgotten"
@@ -360,7 +360,7 @@ impl Ledger {
 
     /// True if there is no space set aside for the next file, because the disk had none.
     #[must_use]
-    pub fn lacks_spare(&self) -> bool {
+    pub(crate) fn lacks_spare(&self) -> bool {
         self.spare.is_none() && self.lacks_spare
     }
 
@@ -459,7 +459,7 @@ impl Ledger {
     ///
     /// # Panics
     /// If the term or the commit index goes back, or the vote in a term changes.
-    pub fn set_hard_state(&mut self, state: HardState) {
+    pub(crate) fn set_hard_state(&mut self, state: HardState) {
         let is_kept = state.term > self.state.term
             || state.term == self.state.term
                 && (self.state.vote == 0 || state.vote == self.state.vote);
@@ -477,7 +477,7 @@ impl Ledger {
     ///
     /// # Panics
     /// If the membership has more members or longer addresses than can be written.
-    pub fn members_applied(&mut self, index: u64, members: Members) {
+    pub(crate) fn members_applied(&mut self, index: u64, members: Members) {
         assert_writable(&members);
         put_members(&mut self.members, index, members);
         self.pending_members.retain(|it| *it != index);
@@ -596,7 +596,7 @@ impl Ledger {
     ///
     /// # Errors
     /// As of [`Ledger::commit`].
-    pub fn give_up_oldest(&mut self, index: u64) -> Result<bool, LedgerError> {
+    pub(crate) fn give_up_oldest(&mut self, index: u64) -> Result<bool, LedgerError> {
         self.check()?;
         let [_, next, ..] = self.files.make_contiguous() else {
             return Ok(false);
@@ -629,7 +629,7 @@ impl Ledger {
     }
 
     /// Give back what is set aside for the next file, but for the least. Returns whether it was more.
-    pub fn cut_spare(&mut self) -> bool {
+    pub(crate) fn cut_spare(&mut self) -> bool {
         let least = self.sizes.of_files().last().unwrap_or(self.sizes.file);
         let spare = self.spare.as_mut().filter(|spare| spare.size > least);
         let is_cut = spare.is_some_and(|spare| {
@@ -646,7 +646,7 @@ impl Ledger {
     }
 
     /// There may be room again for what [`Ledger::lacks_spare`] tells of.
-    pub fn try_spare(&mut self) {
+    pub(crate) fn try_spare(&mut self) {
         self.spare_from = 0;
         self.prepare_spare();
     }

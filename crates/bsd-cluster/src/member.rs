@@ -6,7 +6,7 @@
 use std::fmt;
 
 /// The longest address, bytes.
-pub const ADDRESS_SIZE_MAX: usize = 255;
+pub(crate) const ADDRESS_SIZE_MAX: usize = 255;
 /// Most members of a cluster, learners included.
 pub const MEMBERS_MAX: usize = 16;
 

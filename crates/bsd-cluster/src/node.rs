@@ -57,7 +57,7 @@ use super::member::{Members, NodeId};
 use bsd::types::{Now, SECOND_NS, Time};
 
 /// The most bytes that one proposal may have.
-pub const DATA_SIZE_MAX: usize = 16 << 20;
+pub(crate) const DATA_SIZE_MAX: usize = 16 << 20;
 /// Messages with entries that a follower need not have answered before it gets the next one.
 const IN_FLIGHT_MAX: usize = 8;
 /// Bytes of entries in a message, or a single larger one.
@@ -234,7 +234,7 @@ impl Node {
     /// Whether proposals are taken now: the node leads, transfers its leadership to no other, and is not
     /// silent.
     #[must_use]
-    pub fn takes_proposals(&self) -> bool {
+    pub(crate) fn takes_proposals(&self) -> bool {
         self.is_leading() && self.raft.raft.lead_transferee.is_none() && !self.is_silent()
     }
 
@@ -266,7 +266,7 @@ impl Node {
     ///
     /// [`Out::reads_confirmed`] tells when it is known: a majority was asked after this call, and
     /// no one led in a later term. A change of the role before that is a no.
-    pub fn confirm_read(&mut self) -> u64 {
+    pub(crate) fn confirm_read(&mut self) -> u64 {
         self.reads.wanted += 1;
         self.reads.wanted
     }
@@ -380,7 +380,7 @@ impl Node {
     /// has one, for they get a snapshot; or most of what is set aside for its next file. The owner's
     /// log has the entries up to `index`, durably. Returns whether there is more room. It may be called
     /// whatever `persist` has returned.
-    pub fn give_room(&mut self, index: u64) -> Result<bool, LedgerError> {
+    pub(crate) fn give_room(&mut self, index: u64) -> Result<bool, LedgerError> {
         let index = index.min(self.raft.raft.raft_log.applied);
         let view = self.raft.mut_store();
         if index > view.durable.index
@@ -397,12 +397,12 @@ impl Node {
 
     /// True if the ledger has no space set aside for its next file, because the disk is full.
     #[must_use]
-    pub fn lacks_spare(&self) -> bool {
+    pub(crate) fn lacks_spare(&self) -> bool {
         self.ledger().lacks_spare()
     }
 
     /// There may be room again for the ledger's next file.
-    pub fn try_spare(&mut self) {
+    pub(crate) fn try_spare(&mut self) {
         self.ledger_mut().try_spare();
     }
 
@@ -447,15 +447,15 @@ impl Node {
     /// Whether a snapshot with this base may be installed: it is of use, and does not contradict
     /// what this node knows. To be asked before anything is done with a snapshot.
     #[must_use]
-    pub fn accepts_snapshot(&self, base: &Base) -> bool {
+    pub(crate) fn accepts_snapshot(&self, base: &Base) -> bool {
         base.index > self.handed.index && can_begin(self.ledger(), base)
     }
 
     /// A snapshot is in the log, durably: go on from there. Does nothing if it is not
-    /// [accepted](Self::accepts_snapshot).
+    /// accepted.
     ///
     /// Durable on return. After an error it must be called again, or the node stays silent.
-    pub fn snapshot_installed(&mut self, base: &Base) -> Result<(), NodeError> {
+    pub(crate) fn snapshot_installed(&mut self, base: &Base) -> Result<(), NodeError> {
         if !self.accepts_snapshot(base) {
             return Ok(());
         }
@@ -468,7 +468,7 @@ impl Node {
     }
 
     /// A snapshot is about to be installed, which needs room in the ledger: have it now.
-    pub fn prepare_install(&mut self) -> Result<(), LedgerError> {
+    pub(crate) fn prepare_install(&mut self) -> Result<(), LedgerError> {
         self.ledger_mut().set_aside()
     }
 

@@ -53,7 +53,7 @@ impl From<OpenError> for SurvivorError {
 }
 
 /// Receiver of each entry: its stamp, and its records.
-pub type Visit<'a, E> = &'a mut dyn FnMut(Stamp, &[Record<'_>]) -> Result<(), E>;
+pub(crate) type Visit<'a, E> = &'a mut dyn FnMut(Stamp, &[Record<'_>]) -> Result<(), E>;
 
 /// The directory of a member whose server does not run.
 #[derive(Debug)]

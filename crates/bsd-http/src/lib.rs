@@ -100,7 +100,7 @@ use bsd_archive::{Report, Reporter};
 use bsd_net::{Guesses, Lines, Pulse, Tokens, who_has};
 
 /// Where HTTP is served unless `--http` says otherwise: this port of 127.0.0.1.
-pub const HTTP_PORT_DEFAULT: u16 = 11380;
+pub(crate) const HTTP_PORT_DEFAULT: u16 = 11380;
 /// Time after which a loop that should have turned and has not counts as stuck.
 pub const STUCK_AFTER: Duration = Duration::from_secs(10);
 
@@ -108,7 +108,7 @@ pub const STUCK_AFTER: Duration = Duration::from_secs(10);
 pub const DESCRIPTORS: usize =
     CONNECTIONS_MAX + PROBES_MAX + PASSED_ON_MAX + 8 + api::history::DESCRIPTORS;
 /// Tubes with metrics of their own, unless `--http-tubes-max` says otherwise.
-pub const TUBES_MAX_DEFAULT: usize = 1000;
+pub(crate) const TUBES_MAX_DEFAULT: usize = 1000;
 /// Scrapes that are answered at a time.
 const SCRAPES_MAX: usize = 4;
 

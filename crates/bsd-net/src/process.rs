@@ -151,7 +151,7 @@ impl ServiceManager {
     }
 
     /// Clients are served from now on.
-    pub fn notify_ready(&mut self) {
+    pub(crate) fn notify_ready(&mut self) {
         match &self.watchdog {
             Some(watchdog) if self.is_standby => {
                 let allowed_us = 2 * watchdog.interval_ns / 1000;
@@ -172,7 +172,7 @@ impl ServiceManager {
     }
 
     /// The server is stopping.
-    pub fn notify_stopping(&mut self) {
+    pub(crate) fn notify_stopping(&mut self) {
         self.notify("STOPPING=1\n");
     }
 

@@ -36,7 +36,7 @@ pub enum FrameKind {
 impl FrameKind {
     /// True if it says that everything before it is durable, and may reach over zeros.
     #[must_use]
-    pub fn is_marker(self) -> bool {
+    pub(crate) fn is_marker(self) -> bool {
         matches!(self, FrameKind::Idle | FrameKind::CleanStop)
     }
 
@@ -217,7 +217,7 @@ impl FrameBuilder {
     ///
     /// # Errors
     /// That of `read`; then nothing is appended.
-    pub fn push_behind<E>(
+    pub(crate) fn push_behind<E>(
         &mut self,
         begun: usize,
         record: &Record<'_>,

@@ -274,21 +274,22 @@ layout! {
 }
 
 /// The magic at the start of a segment.
-pub const SEGMENT_MAGIC: [u8; 8] = *b"BSDLOG\r\n";
+pub(crate) const SEGMENT_MAGIC: [u8; 8] = *b"BSDLOG\r\n";
 /// The greatest format version that this program reads; it reads all before it. It writes this one
 /// where a frame needs it.
 pub const VERSION: u16 = 2;
 /// The format version of frames and segments that need no later one.
 pub const VERSION_MIN: u16 = 1;
 /// The epoch of a new log.
-pub const EPOCH_MIN: u32 = 1;
+pub(crate) const EPOCH_MIN: u32 = 1;
 /// The magic at the start of a frame.
 pub const FRAME_MAGIC: [u8; 4] = *b"bFRM";
 const TRAILER_MAGIC: [u8; 4] = *b"bEND";
 /// Frames begin at multiples of this.
-pub const FRAME_ALIGN: usize = 8;
+pub(crate) const FRAME_ALIGN: usize = 8;
 /// Bytes of a frame in addition to its records, padding included.
-pub const FRAME_OVERHEAD_MAX: usize = frame_header::SIZE + frame_trailer::SIZE + FRAME_ALIGN - 1;
+pub(crate) const FRAME_OVERHEAD_MAX: usize =
+    frame_header::SIZE + frame_trailer::SIZE + FRAME_ALIGN - 1;
 /// The bytes of a frame without records.
 pub const EMPTY_FRAME_SIZE: usize = frame_header::SIZE + frame_trailer::SIZE;
 

@@ -472,7 +472,11 @@ impl<'a> Record<'a> {
     /// Check and decode the record at the start of `bytes`, which lie at `offset`; returns the
     /// record and its size. `None` if no sound record begins here.
     #[must_use]
-    pub fn decode_first(bytes: &'a [u8], seed: Seed, offset: u32) -> Option<(Record<'a>, usize)> {
+    pub(crate) fn decode_first(
+        bytes: &'a [u8],
+        seed: Seed,
+        offset: u32,
+    ) -> Option<(Record<'a>, usize)> {
         let bytes = Record::first_intact(bytes, seed, offset)?;
         Record::decode(bytes).map(|record| (record, bytes.len()))
     }
@@ -498,7 +502,7 @@ impl<'a> Record<'a> {
 
     /// Decode a copy of a record that was checked at its original place.
     #[must_use]
-    pub fn decode_copy(bytes: &'a [u8]) -> Option<Record<'a>> {
+    pub(crate) fn decode_copy(bytes: &'a [u8]) -> Option<Record<'a>> {
         if Record::size_of(bytes)? == bytes.len() {
             Record::decode(bytes)
         } else {
@@ -509,7 +513,12 @@ impl<'a> Record<'a> {
     /// Whether `head` is the beginning of a put of this job, up to its body of `body_size` bytes.
     /// Checks no checksum.
     #[must_use]
-    pub fn is_head_of_put(head: &[u8], id: JobId, head_size: usize, body_size: usize) -> bool {
+    pub(crate) fn is_head_of_put(
+        head: &[u8],
+        id: JobId,
+        head_size: usize,
+        body_size: usize,
+    ) -> bool {
         head.len() == head_size
             && head_size >= put::SIZE
             && head[put::KIND] == KIND_PUT
@@ -521,7 +530,7 @@ impl<'a> Record<'a> {
     /// Check and decode a single put record that lies at `offset`, as when a body is read for a
     /// client. `None` if anything is wrong.
     #[must_use]
-    pub fn decode_put(bytes: &'a [u8], seed: Seed, offset: u32) -> Option<Record<'a>> {
+    pub(crate) fn decode_put(bytes: &'a [u8], seed: Seed, offset: u32) -> Option<Record<'a>> {
         match Record::decode_first(bytes, seed, offset)? {
             (record @ Record::Put { .. }, size) if size == bytes.len() => Some(record),
             _ => None,

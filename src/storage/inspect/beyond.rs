@@ -113,7 +113,7 @@ impl Inspection {
     }
 
     /// The classes and names of the settings in the log.
-    pub fn setting_names(&self) -> impl Iterator<Item = (SettingClass, String)> {
+    pub(crate) fn setting_names(&self) -> impl Iterator<Item = (SettingClass, String)> {
         let set = self.index.beyond.settings.iter();
         set.filter(|(_, set)| set.value_size > 0)
             .map(|((class, name), _)| (*class, name.clone().into_string()))

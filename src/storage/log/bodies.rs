@@ -84,7 +84,7 @@ impl Log {
     }
 
     /// A check has found the put record at `place` damaged, or it could not be read.
-    pub fn note_damaged_put(&mut self, place: Place, tube_size: usize, body_size: usize) {
+    pub(crate) fn note_damaged_put(&mut self, place: Place, tube_size: usize, body_size: usize) {
         let size = put_size(tube_size, body_size) as u32;
         let lost = place.offset..place.offset.saturating_add(size);
         self.files.note_damage(place.file, &[lost], None);

@@ -21,7 +21,7 @@ impl Log {
     }
 
     /// The same, to record which records live and die.
-    pub fn files_mut(&mut self) -> &mut Files {
+    pub(crate) fn files_mut(&mut self) -> &mut Files {
         &mut self.files
     }
 

@@ -401,38 +401,38 @@ impl<F: ?Sized> Files<F> {
     }
 
     /// Count a put, new or replayed: its record at `place` is alive.
-    pub fn keep_put(&mut self, place: Place, size: usize) {
+    pub(crate) fn keep_put(&mut self, place: Place, size: usize) {
         self.live_jobs += 1;
         self.keep(place, size);
     }
 
     /// Count the end of a job: its put record at `place` is dead.
-    pub fn free_put(&mut self, place: Place, size: usize) {
+    pub(crate) fn free_put(&mut self, place: Place, size: usize) {
         self.live_jobs -= 1;
         self.free(place, size);
     }
 
     /// Count an update at `place`. The job had none, or the earlier one is freed separately.
-    pub fn keep_update(&mut self, place: Place) {
+    pub(crate) fn keep_update(&mut self, place: Place) {
         self.live_updates += 1;
         self.keep(place, update::SIZE);
     }
 
     /// The update at `place` was replaced, or its job is gone.
-    pub fn free_update(&mut self, place: Place) {
+    pub(crate) fn free_update(&mut self, place: Place) {
         self.live_updates -= 1;
         self.free(place, update::SIZE);
     }
 
     /// Count attributes at `place`, whose list has this size. The job had none, or the earlier ones
     /// are freed separately.
-    pub fn keep_attributes(&mut self, place: Place, list_size: usize) {
+    pub(crate) fn keep_attributes(&mut self, place: Place, list_size: usize) {
         self.live_attributes += 1;
         self.keep(place, attributes_size(list_size));
     }
 
     /// The attributes at `place` were replaced, or their job is gone.
-    pub fn free_attributes(&mut self, place: Place, list_size: usize) {
+    pub(crate) fn free_attributes(&mut self, place: Place, list_size: usize) {
         self.live_attributes -= 1;
         self.free(place, attributes_size(list_size));
     }
@@ -508,7 +508,7 @@ impl<F: ?Sized> Files<F> {
 
     /// Count a delete at `place`; `put_segment` held the put of its job. It is not counted if no
     /// file can bring the job back.
-    pub fn keep_tombstone(&mut self, place: Place, put_segment: SegmentId, size: usize) {
+    pub(crate) fn keep_tombstone(&mut self, place: Place, put_segment: SegmentId, size: usize) {
         let is_same = |run: &Run| run.handle == place.file && run.put_segment == put_segment;
         let run = match self.latest.filter(is_same) {
             // Deletes come in the order in which they were logged: if this one was needed, later

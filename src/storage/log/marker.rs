@@ -10,7 +10,7 @@ use crate::storage::log::{Log, Purpose};
 impl Log {
     /// True if no later frame attests the last frame.
     #[must_use]
-    pub fn wants_marker(&self) -> bool {
+    pub(crate) fn wants_marker(&self) -> bool {
         self.marked < self.written && !self.is_holding()
     }
 
@@ -85,7 +85,7 @@ impl Log {
 
     /// Write a marker because the log has been idle for a while. It may begin the next segment if
     /// this one has no room for it.
-    pub fn mark_idle(&mut self, wall_ns: u64) -> Result<(), StoreError> {
+    pub(crate) fn mark_idle(&mut self, wall_ns: u64) -> Result<(), StoreError> {
         self.maintenance.look_again();
         self.mark(FrameKind::Idle, wall_ns)
     }

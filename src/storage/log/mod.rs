@@ -272,7 +272,7 @@ impl Log {
     ///
     /// # Errors
     /// As of an append.
-    pub fn append_begun(
+    pub(crate) fn append_begun(
         &mut self,
         begun: &Begun,
         record: &Record<'_>,
@@ -355,7 +355,7 @@ impl Log {
     ///
     /// # Errors
     /// As of an append; then nothing is joined.
-    pub fn join_for(
+    pub(crate) fn join_for(
         &mut self,
         size: u64,
         purpose: Purpose,
@@ -400,7 +400,7 @@ impl Log {
 
     /// Make everything that was written durable: at once, or on the thread if there is one that
     /// should do it.
-    pub fn start_sync(&mut self) -> Result<(), StoreError> {
+    pub(crate) fn start_sync(&mut self) -> Result<(), StoreError> {
         let on_thread = self.pace.is_slow() || self.options.sync != SyncPolicy::Always;
         let waits = self.options.sync == SyncPolicy::Always;
         match &mut self.sync_thread {
@@ -486,7 +486,7 @@ impl Log {
     }
 
     /// Take the results of the sync thread.
-    pub fn poll_syncs(&mut self) -> Result<(), StoreError> {
+    pub(crate) fn poll_syncs(&mut self) -> Result<(), StoreError> {
         while let Some(synced) = self.sync_thread.as_mut().and_then(SyncThread::poll) {
             self.take_sync(synced)?;
         }
@@ -611,7 +611,7 @@ impl Log {
     ///
     /// # Errors
     /// Those of [`Log::append`].
-    pub fn announce_kick(
+    pub(crate) fn announce_kick(
         &mut self,
         number: Option<u16>,
         what: Kicked<'_>,
@@ -643,12 +643,17 @@ impl Log {
     /// True if a file may still contain a record that lay in one of the segments from `first` to
     /// `last` and that the record at `place` made dead. Only a compaction changes that.
     #[must_use]
-    pub fn may_hold_what_died(&self, first: SegmentId, last: SegmentId, place: Place) -> bool {
+    pub(crate) fn may_hold_what_died(
+        &self,
+        first: SegmentId,
+        last: SegmentId,
+        place: Place,
+    ) -> bool {
         self.files.may_hold_what_died(first, last, place)
     }
 
     /// Have the file that holds `segment` rewritten, whatever that saves: what is dead in it is to go.
-    pub fn rewrite_soon(&mut self, segment: SegmentId) {
+    pub(crate) fn rewrite_soon(&mut self, segment: SegmentId) {
         self.files.rewrite_soon(segment);
     }
 

@@ -214,7 +214,7 @@ impl Log {
     }
 
     /// True if compaction has to make way before the next record of this purpose.
-    pub fn is_pressed(&self, purpose: Purpose) -> bool {
+    pub(crate) fn is_pressed(&self, purpose: Purpose) -> bool {
         if self.budget.credit > 0 {
             return false;
         }
@@ -579,7 +579,7 @@ impl Log {
 
     /// A log that has always been here has set aside what deletes need. A copy of its directory may
     /// have left that out, and the disk may be full since.
-    pub fn note_no_room_to_delete(&mut self) {
+    pub(crate) fn note_no_room_to_delete(&mut self) {
         // What is held gives its room back soon.
         if self.is_holding() {
             return;

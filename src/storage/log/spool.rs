@@ -138,7 +138,7 @@ impl Log {
     /// # Errors
     /// There is no room, or the disk failed: then the body has what it had before. The log has not
     /// failed.
-    pub fn spool(&mut self, begun: &mut Begun, bytes: &[u8]) -> io::Result<()> {
+    pub(crate) fn spool(&mut self, begun: &mut Begun, bytes: &[u8]) -> io::Result<()> {
         self.spool.write(&mut self.spares, begun, bytes)
     }
 

@@ -43,7 +43,7 @@ impl<'a> Frame<'a> {
 
     /// The bytes of one of its records.
     #[must_use]
-    pub fn record_bytes(&self, offset: u32, record: &Record<'_>) -> &'a [u8] {
+    pub(crate) fn record_bytes(&self, offset: u32, record: &Record<'_>) -> &'a [u8] {
         let from = (offset - self.at) as usize;
         &self.bytes[from..from + record.size()]
     }
@@ -130,7 +130,7 @@ impl Reader {
     }
 
     /// Discard what was read ahead: a file that is being written may have more by now.
-    pub fn refresh(&mut self) {
+    pub(crate) fn refresh(&mut self) {
         self.window = Window::default();
     }
 

@@ -85,7 +85,7 @@ impl std::fmt::Display for Value {
 ///
 /// # Errors
 /// The line that is no entry of a list.
-pub fn parse_list(document: &[u8]) -> Result<Vec<String>, BadLine> {
+pub(crate) fn parse_list(document: &[u8]) -> Result<Vec<String>, BadLine> {
     let text = String::from_utf8_lossy(document);
     let entry = |line: &str| {
         let value = line

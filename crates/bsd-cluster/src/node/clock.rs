@@ -73,7 +73,7 @@ impl Node {
     /// By how much the wall clock of the leader of `term` was ahead of the one here when it was last heard,
     /// nanoseconds; below 0 it was behind. 0 if that is not known, or less than a second.
     #[must_use]
-    pub fn clock_ahead(&self, term: u64) -> i64 {
+    pub(crate) fn clock_ahead(&self, term: u64) -> i64 {
         self.leader_clock.ahead(term)
     }
 

@@ -38,14 +38,14 @@ pub(super) fn take(message: &Message, short: &mut BTreeSet<NodeId>) {
 
 impl Node {
     /// Whether this node can take what a put needs from now on.
-    pub fn set_has_room(&mut self, has_room: bool) {
+    pub(crate) fn set_has_room(&mut self, has_room: bool) {
         self.has_room = has_room;
     }
 
     /// True if a majority answers, and no majority of those that have room for a put. Only a leader
     /// knows: any other node returns false.
     #[must_use]
-    pub fn lacks_room(&self) -> bool {
+    pub(crate) fn lacks_room(&self) -> bool {
         // Nearly always: this is asked for in each turn.
         let is_anyone_short = !self.has_room || !self.short.is_empty();
         if !is_anyone_short || !self.is_elected() {

@@ -229,7 +229,7 @@ impl Listener {
     ///
     /// # Errors
     /// The socket does not listen, or cannot be made non-blocking.
-    pub fn from_tcp(listener: std::net::TcpListener) -> io::Result<Listener> {
+    pub(crate) fn from_tcp(listener: std::net::TcpListener) -> io::Result<Listener> {
         refuse_unless_it_listens(&listener)?;
         let socket = ListeningSocket::from_tcp(listener)?;
         Ok(Listener {
@@ -244,7 +244,7 @@ impl Listener {
     ///
     /// # Errors
     /// The socket does not listen, or cannot be made non-blocking.
-    pub fn from_unix(listener: std::os::unix::net::UnixListener) -> io::Result<Listener> {
+    pub(crate) fn from_unix(listener: std::os::unix::net::UnixListener) -> io::Result<Listener> {
         refuse_unless_it_listens(&listener)?;
         let address = listener.local_addr()?;
         let path = address.as_pathname().unwrap_or(Path::new("(unnamed)"));

@@ -169,7 +169,7 @@ fn what_is_wrong(fs: &Arc<dyn Fs>, dir: &Path) -> OpenError {
 ///
 /// # Errors
 /// [`OpenError::Foreign`] if it is damaged, [`OpenError::Io`] if it cannot be read.
-pub fn read_manifest(fs: &dyn ReadFs, dir: &Path) -> Result<Option<Manifest>, OpenError> {
+pub(crate) fn read_manifest(fs: &dyn ReadFs, dir: &Path) -> Result<Option<Manifest>, OpenError> {
     let path = dir.join(BACKUP_MANIFEST);
     let read = || -> io::Result<Vec<u8>> {
         let file = fs.open_read(&path)?;
