@@ -136,12 +136,12 @@ fn a_server_that_is_alone_has_no_cluster() {
     let site = Site::start(Launch::bsd().memory());
     let described = Description::of(&site);
     for path in ["/leader", "/api/v1/cluster"] {
-        let problem = described.hold(&site.get(path), ("get", path), path, 404);
+        let problem = described.check(&site.get(path), "get", path, 404);
         assert!(problem["detail"].as_str().unwrap().contains("--cluster"));
     }
     for (word, body) in routes("127.0.0.1:1") {
         let path = format!("/api/v1/cluster/{word}");
-        described.send(&site, ("post", &path), &path, &body, 404);
+        described.send(&site, "post", &path, &body, 404);
     }
     assert_eq!(site.get("/cluster").status, 404);
     let page = String::from_utf8(site.get("/").body).unwrap();
@@ -159,17 +159,12 @@ fn a_server_that_is_alone_has_no_cluster() {
 fn unite(nodes: &[Node; 3], described: &Description) {
     let [first, second, third] = nodes;
     let begun = first.steer("init", &json!({}));
-    described.hold(
-        &begun,
-        ("post", "/api/v1/cluster/init"),
-        "/api/v1/cluster/init",
-        202,
-    );
+    described.check(&begun, "post", "/api/v1/cluster/init", 202);
     wait_for_members(&[first], 1);
     for (node, count) in [(second, 2), (third, 3)] {
         let path = "/api/v1/cluster/join";
         let asked = node.steer("join", &json!({"address": first.peer}));
-        described.hold(&asked, ("post", path), path, 202);
+        described.check(&asked, "post", path, 202);
         wait_for_members(&[first, node], count);
     }
     wait_for_members(&[first, second, third], 3);
@@ -193,19 +188,14 @@ fn a_cluster_is_begun_joined_seen_and_steered_over_the_api() {
     wait_until("the log is replayed", || !reason().contains("replayed"));
     let reason = reason();
     assert!(reason.contains("no member of a cluster yet"), "{reason}");
-    let no_one = described.hold(
-        &first.site.get("/leader"),
-        ("get", "/leader"),
-        "/leader",
-        503,
-    );
+    let no_one = described.check(&first.site.get("/leader"), "get", "/leader", 503);
     assert_eq!(
         no_one,
         json!({"leads": false, "leader": null, "http": null})
     );
     assert_eq!(first.metric("bsd_cluster_members"), None);
     let path = "/api/v1/cluster";
-    let waiting = described.hold(&first.get(path), ("get", path), path, 200);
+    let waiting = described.check(&first.get(path), "get", path, 200);
     assert_eq!(waiting["standing"], "waiting");
     assert_eq!(waiting["cluster"], Value::Null);
     let why = detail(
@@ -245,10 +235,10 @@ fn a_cluster_is_begun_joined_seen_and_steered_over_the_api() {
     for node in &nodes {
         let status = if leads(node) { 200 } else { 503 };
         let told = node.site.get("/leader");
-        let told = described.hold(&told, ("get", "/leader"), "/leader", status);
+        let told = described.check(&told, "get", "/leader", status);
         assert_eq!(told["leader"], clients[0]);
         wait_until("it is ready", || node.site.get("/readyz").status == 200);
-        let report = described.hold(&node.get(path), ("get", path), path, 200);
+        let report = described.check(&node.get(path), "get", path, 200);
         assert_eq!(report["members"].as_array().unwrap().len(), 3);
         let members = report["members"].as_array().unwrap();
         assert!(members.iter().all(|it| it["lag"].is_null() != leads(node)));
@@ -272,7 +262,7 @@ fn a_cluster_is_begun_joined_seen_and_steered_over_the_api() {
     for (word, body) in routes(&second.peer) {
         let path = format!("/api/v1/cluster/{word}");
         let refused = first.steer(word, &body);
-        described.hold(&refused, ("post", &path), &path, 409);
+        described.check(&refused, "post", &path, 409);
     }
     let why = detail(
         &second.steer("transfer", &json!({"member": third.id()})),
@@ -321,7 +311,7 @@ fn a_cluster_is_begun_joined_seen_and_steered_over_the_api() {
     // Leadership is transferred.
     let target = json!({"member": second.id()});
     let path = "/api/v1/cluster/transfer";
-    described.hold(&first.steer("transfer", &target), ("post", path), path, 202);
+    described.check(&first.steer("transfer", &target), "post", path, 202);
     wait_within(SOON, "the second one leads", || {
         leads(second) && !leads(first)
     });
@@ -336,7 +326,7 @@ fn a_cluster_is_begun_joined_seen_and_steered_over_the_api() {
     });
     let target = json!({ "member": gone });
     let path = "/api/v1/cluster/remove";
-    described.hold(&second.steer("remove", &target), ("post", path), path, 202);
+    described.check(&second.steer("remove", &target), "post", path, 202);
     wait_for_members(&[first, second], 2);
     let audit = second.site.server.stderr();
     let line = format!("POST /api/v1/cluster/remove: 202: removing member {gone}");
@@ -484,7 +474,7 @@ fn g11_g12_a_member_says_what_is_acknowledged_where_and_a_follower_that_it_follo
             text(node, "/durability?view=member").contains("on 2 of 3 members, before each reply")
         );
         let path = "/api/v1/log";
-        let log = described.hold(&node.get(path), ("get", path), path, 200);
+        let log = described.check(&node.get(path), "get", path, 200);
         assert_eq!(
             (&log["sync"], &log["sync_interval_ms"]),
             (&json!("majority"), &Value::Null)

@@ -547,7 +547,7 @@ fn backups_and_verifications_are_told_of_and_shown() {
     let site = Site::start(Launch::bsd().dir(dir.path()));
     let described = Description::of(&site);
     let path = "/api/v1/log/checks";
-    let tell = |told: Value| described.send(&site, ("post", path), path, &told, 200);
+    let tell = |told: Value| described.send(&site, "post", path, &told, 200);
     assert_eq!(
         site.get("/api/v1/log").json()["checks"],
         json!({"backup": null, "rehearsal": null, "verify": null})
@@ -589,7 +589,7 @@ fn draining_is_begun_and_ended_by_request_no_matter_who_began_it() {
     let site = Site::start(memory());
     let described = Description::of(&site);
     let path = "/api/v1/drain";
-    let drain = |method| described.send(&site, (method, path), path, &json!({}), 200);
+    let drain = |method| described.send(&site, method, path, &json!({}), 200);
     let mut wire = site.server.connect();
     for _ in 0..2 {
         assert_eq!(drain("post"), json!({"draining": true}));

@@ -13,8 +13,6 @@ use crate::http::Site;
 
 use crate::wire::{Wire, put_command};
 
-const PATTERN: &str = "/api/v1/jobs/{id}/history";
-
 /// The history of a job, when the log has been read for it.
 fn history(site: &Site, id: u64) -> Value {
     let described = Description::of(site);
@@ -24,7 +22,7 @@ fn history(site: &Site, id: u64) -> Value {
         let answer = site.get(&path);
         let status = answer.status;
         assert!([200, 202].contains(&status), "{answer:?}");
-        told = described.hold(&answer, ("get", PATTERN), &path, status);
+        told = described.check(&answer, "get", &path, status);
         status == 200
     });
     assert_eq!(told["state"], "done");

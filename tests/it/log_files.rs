@@ -21,7 +21,7 @@ fn start(dir: &Path) -> Site {
 
 fn log(site: &Site) -> Value {
     let path = "/api/v1/log";
-    Description::of(site).hold(&site.get(path), ("get", path), path, 200)
+    Description::of(site).check(&site.get(path), "get", path, 200)
 }
 
 /// Put this many jobs, each into a segment of its own.

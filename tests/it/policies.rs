@@ -13,7 +13,6 @@ use crate::http::{Site, tokens};
 use crate::steering::{memory, over, task};
 use crate::wire::Wire;
 
-const POLICY: &str = "/api/v1/tubes/{tube}/policy";
 /// What a worker says of a failure: a page must show it as text.
 const HOSTILE: &str = "<script>alert(1)</script>\u{1b}[2J";
 
@@ -33,17 +32,17 @@ fn done(site: &Site, words: &[&str]) -> String {
 /// Ask for the policy of a tube, held to the description.
 fn policy_of(site: &Site, tube: &str, status: u16) -> Value {
     let path = format!("/api/v1/tubes/{tube}/policy");
-    Description::of(site).hold(&site.get(&path), ("get", POLICY), &path, status)
+    Description::of(site).check(&site.get(&path), "get", &path, status)
 }
 
 fn change(site: &Site, method: &str, tube: &str, body: &Value, status: u16) -> Value {
     let path = format!("/api/v1/tubes/{tube}/policy");
-    Description::of(site).send(site, (method, POLICY), &path, body, status)
+    Description::of(site).send(site, method, &path, body, status)
 }
 
 fn job(site: &Site, id: u64) -> Value {
     let path = format!("/api/v1/jobs/{id}");
-    Description::of(site).hold(&site.get(&path), ("get", "/api/v1/jobs/{id}"), &path, 200)
+    Description::of(site).check(&site.get(&path), "get", &path, 200)
 }
 
 /// Put a job into the tube `mail`, whose limit is two, and let both deliveries fail.
@@ -125,7 +124,7 @@ fn a_policy_is_set_as_a_whole_shown_and_removed_and_outlives_a_restart() {
     loop {
         let path = format!("/api/v1/policies?limit=1{after}");
         let described = Description::of(&site);
-        let page = described.hold(&site.get(&path), ("get", "/api/v1/policies"), &path, 200);
+        let page = described.check(&site.get(&path), "get", &path, 200);
         let policies = page["policies"].as_array().unwrap().iter();
         listed.extend(policies.map(|it| it["tubes"].as_str().unwrap().to_owned()));
         match page["next"].as_str() {
@@ -195,9 +194,8 @@ fn a_dead_letter_says_why_it_is_one_and_goes_back() {
     assert!(!metrics().contains("bsd_tube_set_aside_total{tube=\"default\"}"));
 
     let path = format!("/api/v1/jobs/{id}/redrive");
-    let back = ("post", "/api/v1/jobs/{id}/redrive");
     let described = Description::of(&site);
-    let sent = described.send(&site, back, &path, &json!({}), 200);
+    let sent = described.send(&site, "post", &path, &json!({}), 200);
     assert_eq!(sent, json!({"id": id}));
     let shown = job(&site, id);
     assert_eq!(
@@ -206,8 +204,8 @@ fn a_dead_letter_says_why_it_is_one_and_goes_back() {
     );
     assert_eq!(shown["dead_lettered_from"], Value::Null);
     assert_eq!(wire.reserve(), id);
-    described.send(&site, back, &path, &json!({}), 409);
-    described.send(&site, back, "/api/v1/jobs/999/redrive", &json!({}), 404);
+    described.send(&site, "post", &path, &json!({}), 409);
+    described.send(&site, "post", "/api/v1/jobs/999/redrive", &json!({}), 404);
 }
 
 #[test]
@@ -222,14 +220,11 @@ fn all_dead_letters_of_a_tube_go_back_at_a_rate_and_other_jobs_stay() {
     let reason = |word: &str| {
         let filter = json!({"tube": "*", "reason": word, "dead_lettered_from": "ma?l"});
         let body = json!({"action": "redrive", "filter": filter, "dry_run": true});
-        task(&site, "/api/v1/tasks", "/api/v1/tasks", body)["matched"].clone()
+        task(&site, "/api/v1/tasks", body)["matched"].clone()
     };
     assert_eq!((reason("failed"), reason("ttr")), (json!(5), json!(0)));
-    let (pattern, path) = (
-        "/api/v1/tubes/{tube}/redrive",
-        "/api/v1/tubes/mail-dead/redrive",
-    );
-    let counted = task(&site, pattern, path, json!({"dry_run": true}));
+    let path = "/api/v1/tubes/mail-dead/redrive";
+    let counted = task(&site, path, json!({"dry_run": true}));
     assert_eq!(
         (&counted["matched"], &counted["changed"]),
         (&json!(6), &json!(0))

@@ -12,7 +12,6 @@ use crate::http::{Site, tokens};
 use crate::steering::memory;
 
 const SCHEDULES: &str = "/api/v1/schedules";
-const SCHEDULE: &str = "/api/v1/schedules/{schedule}";
 /// A page must show it as text.
 const HOSTILE: &str = "<script>alert(1)</script>&";
 
@@ -32,7 +31,7 @@ fn done(site: &Site, words: &[&str]) -> String {
 /// Ask for a schedule, held to the description.
 fn schedule(site: &Site, name: &str, status: u16) -> Value {
     let path = format!("{SCHEDULES}/{name}");
-    Description::of(site).hold(&site.get(&path), ("get", SCHEDULE), &path, status)
+    Description::of(site).check(&site.get(&path), "get", &path, status)
 }
 
 /// Change a schedule, or what is below it.
@@ -44,8 +43,7 @@ fn change(
     status: u16,
 ) -> Value {
     let path = format!("{SCHEDULES}/{name}{below}");
-    let pattern = format!("{SCHEDULE}{below}");
-    Description::of(site).send(site, (method, &pattern), &path, body, status)
+    Description::of(site).send(site, method, &path, body, status)
 }
 
 fn set(site: &Site, name: &str, body: &Value) -> Value {
@@ -124,7 +122,7 @@ fn a_schedule_is_set_as_a_whole_shown_listed_and_deleted_and_outlives_a_kill() {
     }
     let names = |query: &str| {
         let path = format!("{SCHEDULES}?{query}");
-        let page = Description::of(&site).hold(&site.get(&path), ("get", SCHEDULES), &path, 200);
+        let page = Description::of(&site).check(&site.get(&path), "get", &path, 200);
         let all = page["schedules"].as_array().unwrap().iter();
         assert!(all.clone().all(|it| it["body"].is_null()), "{page}");
         let names: Vec<_> = all

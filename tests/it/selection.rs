@@ -19,10 +19,7 @@ fn a_task_that_would_change_more_than_was_shown_changes_nothing() {
     fill(&mut wire, "t", 10);
     let before = counts(&site, "t");
     let filter = json!({"tube": "t"});
-    let redrive = |body: Value| {
-        let (pattern, path) = ("/api/v1/tubes/{tube}/redrive", "/api/v1/tubes/t/redrive");
-        task(&site, pattern, path, body)
-    };
+    let redrive = |body: Value| task(&site, "/api/v1/tubes/t/redrive", body);
     let actions = [
         json!({"action": "delete"}),
         json!({"action": "kick"}),

@@ -8,8 +8,6 @@ use crate::harness::{Launch, wait_until};
 use crate::http::Site;
 use crate::wire::{Wire, inserted, put_command};
 
-const JOB: &str = "/api/v1/jobs/{id}";
-
 pub(crate) fn memory() -> Site {
     Site::start(Launch::bsd().memory())
 }
@@ -17,9 +15,8 @@ pub(crate) fn memory() -> Site {
 /// A change of one job, held to the description.
 fn change(site: &Site, id: u64, word: &str, body: Value, status: u16) -> Value {
     let described = Description::of(site);
-    let pattern = format!("{JOB}/{word}");
     let path = format!("/api/v1/jobs/{id}/{word}");
-    described.send(site, ("post", &pattern), &path, &body, status)
+    described.send(site, "post", &path, &body, status)
 }
 
 fn job(site: &Site, id: u64) -> Value {
@@ -27,9 +24,9 @@ fn job(site: &Site, id: u64) -> Value {
 }
 
 /// Begin a task, and wait until it is over.
-pub(crate) fn task(site: &Site, pattern: &str, path: &str, body: Value) -> Value {
+pub(crate) fn task(site: &Site, path: &str, body: Value) -> Value {
     let described = Description::of(site);
-    let begun = described.send(site, ("post", pattern), path, &body, 202);
+    let begun = described.send(site, "post", path, &body, 202);
     over(site, begun["id"].as_u64().unwrap())
 }
 
@@ -42,7 +39,7 @@ pub(crate) fn over(site: &Site, id: u64) -> Value {
 }
 
 pub(crate) fn tasks(site: &Site, body: Value) -> Value {
-    task(site, "/api/v1/tasks", "/api/v1/tasks", body)
+    task(site, "/api/v1/tasks", body)
 }
 
 #[test]
@@ -54,8 +51,7 @@ fn a_job_is_put_and_changed_and_deleted_as_by_a_client() {
         let mut wire = site.server.connect();
         let put = |body: Value, status| {
             let path = "/api/v1/tubes/a%2Fb/jobs";
-            let pattern = "/api/v1/tubes/{tube}/jobs";
-            described.send(&site, ("post", pattern), path, &body, status)
+            described.send(&site, "post", path, &body, status)
         };
         let body = json!({"encoding": "base64", "data": "/wA="});
         let id = put(json!({"body": body, "priority": 7, "ttr": 9}), 201)["id"]
@@ -101,10 +97,10 @@ fn a_job_is_put_and_changed_and_deleted_as_by_a_client() {
             change(&site, 999, word, body, 404);
         }
         let path = format!("/api/v1/jobs/{id}");
-        described.send(&site, ("delete", JOB), &path, &Value::Null, 409);
+        described.send(&site, "delete", &path, &Value::Null, 409);
         assert_eq!(wire.ask(&format!("release {id} 1 0")), "RELEASED");
-        described.send(&site, ("delete", JOB), &path, &Value::Null, 200);
-        described.send(&site, ("delete", JOB), &path, &Value::Null, 404);
+        described.send(&site, "delete", &path, &Value::Null, 200);
+        described.send(&site, "delete", &path, &Value::Null, 404);
         assert_eq!(wire.ask(&format!("peek {id}")), "NOT_FOUND");
     }
 }
@@ -163,11 +159,9 @@ fn g51_a_job_is_taken_from_the_client_that_has_reserved_it() {
 
 #[test]
 fn g51_a_client_is_closed_and_its_jobs_are_ready_again() {
-    const CLIENT: &str = "/api/v1/clients/{client}";
     let site = memory();
     let described = Description::of(&site);
-    let close =
-        |path: &str, status| described.send(&site, ("delete", CLIENT), path, &Value::Null, status);
+    let close = |path: &str, status| described.send(&site, "delete", path, &Value::Null, status);
     let (mut hung, mut other) = (site.server.connect(), site.server.connect());
     let id = other.put(b"x");
     // It takes none of its replies either.
@@ -281,13 +275,11 @@ fn tubes_are_paused_one_by_one_and_by_pattern() {
     for tube in ["mail/a", "mail/b", "other"] {
         wire.ask(&format!("watch {tube}"));
     }
-    let one = ("post", "/api/v1/tubes/{tube}/pause");
-    let many = ("post", "/api/v1/pause");
     let seconds = json!({"seconds": 100});
-    described.send(&site, one, "/api/v1/tubes/other/pause", &seconds, 200);
-    described.send(&site, one, "/api/v1/tubes/none/pause", &seconds, 404);
+    described.send(&site, "post", "/api/v1/tubes/other/pause", &seconds, 200);
+    described.send(&site, "post", "/api/v1/tubes/none/pause", &seconds, 404);
     let body = json!({"tube": "mail/*", "seconds": 50});
-    let paused = described.send(&site, many, "/api/v1/pause", &body, 200);
+    let paused = described.send(&site, "post", "/api/v1/pause", &body, 200);
     assert_eq!(paused["tubes"], 2);
     let of = |wire: &mut Wire, tube: &str| wire.stat(&format!("stats-tube {tube}"), "pause");
     for (tube, pause) in [
@@ -300,7 +292,7 @@ fn tubes_are_paused_one_by_one_and_by_pattern() {
     }
     let body = json!({"tube": "*", "seconds": 0});
     assert_eq!(
-        described.send(&site, many, "/api/v1/pause", &body, 200)["tubes"],
+        described.send(&site, "post", "/api/v1/pause", &body, 200)["tubes"],
         4
     );
     assert_eq!(of(&mut wire, "mail/a"), "0");
@@ -448,8 +440,8 @@ fn jobs_that_are_reserved_or_come_later_are_left_alone() {
     let reserved = worker.reserve();
     let described = Description::of(&site);
     let clear = |body: Value, status| {
-        let (pattern, path) = ("/api/v1/tubes/{tube}/clear", "/api/v1/tubes/default/clear");
-        described.send(&site, ("post", pattern), path, &body, status)
+        let path = "/api/v1/tubes/default/clear";
+        described.send(&site, "post", path, &body, status)
     };
     let all = json!(["ready", "delayed", "buried"]);
     clear(json!({}), 400);
@@ -513,8 +505,8 @@ fn buried_jobs_are_redriven_at_a_rate_and_the_task_can_be_cancelled() {
     let site = memory();
     let mut wire = site.server.connect();
     fill(&mut wire, "dead", 30);
-    let (pattern, path) = ("/api/v1/tubes/{tube}/redrive", "/api/v1/tubes/dead/redrive");
-    let found = task(&site, pattern, path, json!({"rate": 1000, "to": "live"}));
+    let path = "/api/v1/tubes/dead/redrive";
+    let found = task(&site, path, json!({"rate": 1000, "to": "live"}));
     assert_eq!(found["changed"], 30);
     assert!(found["took_seconds"].as_f64().unwrap() >= 0.029);
     assert_eq!(
@@ -523,17 +515,11 @@ fn buried_jobs_are_redriven_at_a_rate_and_the_task_can_be_cancelled() {
     );
     fill(&mut wire, "dead", 30);
     let described = Description::of(&site);
-    let begun = described.send(&site, ("post", pattern), path, &json!({"rate": 1}), 202);
+    let begun = described.send(&site, "post", path, &json!({"rate": 1}), 202);
     let id = begun["id"].as_u64().unwrap();
     let one = format!("/api/v1/tasks/{id}");
     wait_until("it has begun", || site.get(&one).json()["changed"] == 1);
-    described.send(
-        &site,
-        ("delete", "/api/v1/tasks/{task}"),
-        &one,
-        &Value::Null,
-        200,
-    );
+    described.send(&site, "delete", &one, &Value::Null, 200);
     let found = over(&site, id);
     assert_eq!(found["state"], "cancelled");
     assert!(found["changed"].as_u64().unwrap() < 30);
@@ -547,18 +533,16 @@ fn so_many_tasks_and_no_more_run_at_a_time() {
     let mut wire = site.server.connect();
     fill(&mut wire, "dead", 30);
     let described = Description::of(&site);
-    let redrive = ("post", "/api/v1/tubes/{tube}/redrive");
     let path = "/api/v1/tubes/dead/redrive";
     let slow = json!({"rate": 1});
     for _ in 0..8 {
-        described.send(&site, redrive, path, &slow, 202);
+        described.send(&site, "post", path, &slow, 202);
     }
-    described.send(&site, redrive, path, &slow, 429);
-    let cancel = ("delete", "/api/v1/tasks/{task}");
-    described.send(&site, cancel, "/api/v1/tasks/1", &Value::Null, 200);
+    described.send(&site, "post", path, &slow, 429);
+    described.send(&site, "delete", "/api/v1/tasks/1", &Value::Null, 200);
     over(&site, 1);
-    described.send(&site, redrive, path, &slow, 202);
-    described.send(&site, cancel, "/api/v1/tasks/99", &Value::Null, 404);
+    described.send(&site, "post", path, &slow, 202);
+    described.send(&site, "delete", "/api/v1/tasks/99", &Value::Null, 404);
 }
 
 /// All that a search finds, page by page, as pairs of tube and id.
@@ -569,13 +553,12 @@ fn search(site: &Site, filter: &Value, limit: usize) -> Vec<(String, u64)> {
     loop {
         let body = json!({"filter": filter, "limit": limit, "after": after});
         let path = "/api/v1/search";
-        let begun = described.send(site, ("post", path), path, &body, 202);
+        let begun = described.send(site, "post", path, &body, 202);
         let one = format!("/api/v1/search/{}", begun["id"]);
         wait_until("the search is over", || {
             site.get(&one).json()["jobs"].is_array()
         });
-        let pattern = ("get", "/api/v1/search/{search}");
-        let over = described.send(site, pattern, &one, &Value::Null, 200);
+        let over = described.send(site, "get", &one, &Value::Null, 200);
         assert_eq!(
             (&over["state"], &over["reason"]),
             (&json!("done"), &Value::Null)
@@ -653,7 +636,7 @@ fn a_search_goes_on_behind_a_job_that_is_gone() {
     let path = "/api/v1/search";
     let find = |id: u64, after: &Value| {
         let body = json!({"filter": {"tube": "default"}, "limit": 2, "after": after});
-        described.send(&site, ("post", path), path, &body, 202);
+        described.send(&site, "post", path, &body, 202);
         let one = format!("/api/v1/search/{id}");
         wait_until("the search is over", || {
             site.get(&one).json()["jobs"].is_array()
@@ -668,11 +651,10 @@ fn a_search_goes_on_behind_a_job_that_is_gone() {
         (&second["jobs"][0]["id"], &second["jobs"][1]["id"]),
         (&json!(3), &json!(4))
     );
-    let listed = described.send(&site, ("get", path), path, &Value::Null, 200);
+    let listed = described.send(&site, "get", path, &Value::Null, 200);
     assert_eq!(listed["searches"].as_array().unwrap().len(), 2);
-    let one = ("delete", "/api/v1/search/{search}");
-    described.send(&site, one, "/api/v1/search/2", &Value::Null, 200);
-    described.send(&site, one, "/api/v1/search/3", &Value::Null, 404);
+    described.send(&site, "delete", "/api/v1/search/2", &Value::Null, 200);
+    described.send(&site, "delete", "/api/v1/search/3", &Value::Null, 404);
 }
 
 #[test]

@@ -50,11 +50,10 @@ fn wait_for(site: &Site, id: u64, state: &str) -> Value {
 fn jobs_that_a_task_holds_back_are_brought_back_or_deleted_when_the_time_is_over() {
     let site = memory();
     let described = Description::of(&site);
-    let (start, undo) = (("post", TASKS), ("post", "/api/v1/tasks/{task}/undo"));
     let mut wire = site.server.connect();
     fill(&mut wire, "mail");
     let before = states(&mut wire);
-    described.send(&site, start, TASKS, &undoable("mail", 600), 202);
+    described.send(&site, "post", TASKS, &undoable("mail", 600), 202);
     let held = wait_for(&site, 1, "held");
     assert_eq!((&held["held"], &held["changed"]), (&json!(3), &json!(0)));
     let left = held["undo_left_seconds"].as_f64().unwrap();
@@ -63,21 +62,21 @@ fn jobs_that_a_task_holds_back_are_brought_back_or_deleted_when_the_time_is_over
     let job = site.get("/api/v1/jobs/1").json();
     let text = job["text"]["data"].as_str().unwrap();
     assert!(text.starts_with("held back by task 1 since "), "{text}");
-    described.send(&site, undo, "/api/v1/tasks/1/undo", &json!({}), 202);
+    described.send(&site, "post", "/api/v1/tasks/1/undo", &json!({}), 202);
     let undone = wait_for(&site, 1, "undone");
     assert_eq!(undone["returned"], 3);
     assert_eq!(states(&mut wire), before);
     assert!(site.get("/api/v1/jobs/1").json()["text"].is_null());
-    described.send(&site, undo, "/api/v1/tasks/1/undo", &json!({}), 409);
-    described.send(&site, undo, "/api/v1/tasks/9/undo", &json!({}), 404);
-    described.send(&site, start, TASKS, &undoable("mail", 601), 400);
+    described.send(&site, "post", "/api/v1/tasks/1/undo", &json!({}), 409);
+    described.send(&site, "post", "/api/v1/tasks/9/undo", &json!({}), 404);
+    described.send(&site, "post", TASKS, &undoable("mail", 601), 400);
 
-    described.send(&site, start, TASKS, &undoable("mail", 1), 202);
+    described.send(&site, "post", TASKS, &undoable("mail", 1), 202);
     let done = wait_for(&site, 2, "done");
     assert_eq!((&done["held"], &done["changed"]), (&json!(0), &json!(3)));
     assert_eq!(wire.ask("peek 1"), "NOT_FOUND");
-    described.send(&site, undo, "/api/v1/tasks/2/undo", &json!({}), 409);
-    let listed = described.send(&site, ("get", TASKS), TASKS, &Value::Null, 200);
+    described.send(&site, "post", "/api/v1/tasks/2/undo", &json!({}), 409);
+    let listed = described.send(&site, "get", TASKS, &Value::Null, 200);
     assert_eq!(listed["tasks"][1]["state"], "undone");
 }
 
