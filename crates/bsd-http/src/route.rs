@@ -298,6 +298,12 @@ impl Route {
         self
     }
 
+    /// The schema of the body that is sent, and that of the answer.
+    pub(super) const fn json(mut self, takes: &'static str, answer: &'static str) -> Route {
+        (self.takes, self.shape) = (Some(takes), Shape::Json(answer));
+        self
+    }
+
     pub(super) const fn answering(mut self, status: StatusCode) -> Route {
         self.status = status;
         self

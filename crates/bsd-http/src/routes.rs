@@ -9,16 +9,19 @@ use super::api::{LIMIT_MAX, ranking};
 use super::console;
 use super::route::{Action, Parameter, Role, Route, Shape, look, route};
 
-/// A route on which something is changed, as the body that is sent says.
-const fn change(
-    path: &'static str,
-    action: Action,
-    takes: &'static str,
-    answer: &'static str,
-) -> Route {
-    let mut route = route(Method::POST, path, Role::Admin, action, Shape::Json(answer));
-    route.takes = Some(takes);
-    route
+/// A route on which something is read, with an answer of this schema.
+const fn read(path: &'static str, action: Action, answer: &'static str) -> Route {
+    look(path, Role::Read, action, Shape::Json(answer))
+}
+
+/// A route on which something is changed, as the body that is sent says: see [`Route::json`].
+const fn change(path: &'static str, action: Action) -> Route {
+    route(Method::POST, path, Role::Admin, action, Shape::Any)
+}
+
+/// The most entries of a page.
+const fn limit(help: &'static str) -> Parameter {
+    Parameter::number("limit", help, 1, LIMIT_MAX as u64)
 }
 
 /// A route on which something is replaced, as the body that is sent says.
@@ -28,9 +31,7 @@ const fn put(
     takes: &'static str,
     answer: &'static str,
 ) -> Route {
-    let mut route = route(Method::PUT, path, Role::Admin, action, Shape::Json(answer));
-    route.takes = Some(takes);
-    route
+    route(Method::PUT, path, Role::Admin, action, Shape::Any).json(takes, answer)
 }
 
 /// A route on which something is deleted or ended.
@@ -77,120 +78,63 @@ pub(super) const ROUTES: &[Route] = &[
         Shape::Any,
     )
     .named("description", "This description"),
-    look(
-        "/api/v1/server",
-        Role::Read,
-        Action::Server,
-        Shape::Json("Server"),
-    )
-    .named("server", "The server in numbers"),
-    look(
-        "/api/v1/trouble",
-        Role::Read,
-        Action::Trouble,
-        Shape::Json("Troubles"),
-    )
-    .named(
-        "trouble",
-        "What is wrong now, why, and what to do, the most urgent first: 100 findings at most",
-    )
-    .taking(&[Parameter::number(
-        "wait_max_seconds",
-        "A ready job that was put longer ago has waited too long [900]",
-        0,
-        WAIT_MAX_SECONDS_MAX,
-    )]),
-    look(
-        "/api/v1/log",
-        Role::Read,
-        Action::Log,
-        Shape::Json("LogFiles"),
-    )
-    .named(
+    read("/api/v1/server", Action::Server, "Server").named("server", "The server in numbers"),
+    read("/api/v1/trouble", Action::Trouble, "Troubles")
+        .named(
+            "trouble",
+            "What is wrong now, why, and what to do, the most urgent first: 100 findings at most",
+        )
+        .taking(&[Parameter::number(
+            "wait_max_seconds",
+            "A ready job that was put longer ago has waited too long [900]",
+            0,
+            WAIT_MAX_SECONDS_MAX,
+        )]),
+    read("/api/v1/log", Action::Log, "LogFiles").named(
         "log",
         "The files of the log: the last 1,000, what is damaged in them, and the oldest job",
     ),
-    look(
-        "/api/v1/tubes",
-        Role::Read,
-        Action::Tubes,
-        Shape::Json("Tubes"),
-    )
-    .named("tubes", "Tubes, by name")
-    .taking(&[
-        Parameter::text(
-            "after",
-            "Only tubes behind this name: `next` of the page before",
-        ),
-        Parameter::text("contains", "Only tubes with this in their names"),
-        Parameter::number(
-            "limit",
-            "The most tubes of a page [100]",
-            1,
-            LIMIT_MAX as u64,
-        ),
-    ]),
-    look(
-        "/api/v1/tubes/{tube}",
-        Role::Read,
-        Action::Tube,
-        Shape::Json("Tube"),
-    )
-    .named("tube", "One tube"),
-    look(
-        "/api/v1/tubes/{tube}/why",
-        Role::Read,
-        Action::Why,
-        Shape::Json("TubeWhy"),
-    )
-    .named(
+    read("/api/v1/tubes", Action::Tubes, "Tubes")
+        .named("tubes", "Tubes, by name")
+        .taking(&[
+            Parameter::text(
+                "after",
+                "Only tubes behind this name: `next` of the page before",
+            ),
+            Parameter::text("contains", "Only tubes with this in their names"),
+            limit("The most tubes of a page [100]"),
+        ]),
+    read("/api/v1/tubes/{tube}", Action::Tube, "Tube").named("tube", "One tube"),
+    read("/api/v1/tubes/{tube}/why", Action::Why, "TubeWhy").named(
         "why",
         "Why the jobs of a tube are not done: what holds them back, and who has the reserved ones",
     ),
-    look(
-        "/api/v1/ranking",
-        Role::Read,
-        Action::Ranking,
-        Shape::Json("Ranking"),
-    )
-    .named("ranking", "Tubes, those first that have the most of something")
-    .taking(&[
-        Parameter::word("sort", "What they are sorted by [ready]", ranking::SORTS),
-        Parameter::text(
-            "tube",
-            "Only tubes whose names match: * is any text, ? any one character",
-        ),
-        Parameter::number("limit", "The most tubes [100]", 1, ranking::TUBES_MAX),
-    ]),
-    look(
-        "/api/v1/policies",
-        Role::Read,
-        Action::Policies,
-        Shape::Json("Policies"),
-    )
-    .named(
-        "policies",
-        "Policies of tubes, by the names and patterns under which they were set",
-    )
-    .taking(&[
-        Parameter::text(
-            "after",
-            "Only policies behind this name: `next` of the page before",
-        ),
-        Parameter::number(
-            "limit",
-            "The most policies of a page [100]",
-            1,
-            LIMIT_MAX as u64,
-        ),
-    ]),
-    look(
-        POLICY,
-        Role::Read,
-        Action::Policy,
-        Shape::Json("TubePolicy"),
-    )
-    .named(
+    read("/api/v1/ranking", Action::Ranking, "Ranking")
+        .named(
+            "ranking",
+            "Tubes, those first that have the most of something",
+        )
+        .taking(&[
+            Parameter::word("sort", "What they are sorted by [ready]", ranking::SORTS),
+            Parameter::text(
+                "tube",
+                "Only tubes whose names match: * is any text, ? any one character",
+            ),
+            Parameter::number("limit", "The most tubes [100]", 1, ranking::TUBES_MAX),
+        ]),
+    read("/api/v1/policies", Action::Policies, "Policies")
+        .named(
+            "policies",
+            "Policies of tubes, by the names and patterns under which they were set",
+        )
+        .taking(&[
+            Parameter::text(
+                "after",
+                "Only policies behind this name: `next` of the page before",
+            ),
+            limit("The most policies of a page [100]"),
+        ]),
+    read(POLICY, Action::Policy, "TubePolicy").named(
         "policy",
         "The policy of a tube, its own or that of a pattern, and what it has done",
     ),
@@ -198,38 +142,24 @@ pub(super) const ROUTES: &[Route] = &[
         "setPolicy",
         "Set the policy of a tube, or of the tubes that match a pattern, as a whole",
     ),
-    delete(POLICY, Action::RemovePolicy, "PolicySet")
-        .named("removePolicy", "Remove the policy of a tube, or of a pattern"),
-    look(
-        "/api/v1/schedules",
-        Role::Read,
-        Action::Schedules,
-        Shape::Json("Schedules"),
-    )
-    .named(
-        "schedules",
-        "Schedules by name, each with the times at which it is due next, without bodies",
-    )
-    .taking(&[
-        Parameter::text(
-            "after",
-            "Only schedules behind this name: `next` of the page before",
-        ),
-        Parameter::text("tube", "Only schedules that put into this tube"),
-        Parameter::number(
-            "limit",
-            "The most schedules of a page [100]",
-            1,
-            LIMIT_MAX as u64,
-        ),
-    ]),
-    look(
-        SCHEDULE,
-        Role::Read,
-        Action::Schedule,
-        Shape::Json("Schedule"),
-    )
-    .named("schedule", "One schedule, with its body"),
+    delete(POLICY, Action::RemovePolicy, "PolicySet").named(
+        "removePolicy",
+        "Remove the policy of a tube, or of a pattern",
+    ),
+    read("/api/v1/schedules", Action::Schedules, "Schedules")
+        .named(
+            "schedules",
+            "Schedules by name, each with the times at which it is due next, without bodies",
+        )
+        .taking(&[
+            Parameter::text(
+                "after",
+                "Only schedules behind this name: `next` of the page before",
+            ),
+            Parameter::text("tube", "Only schedules that put into this tube"),
+            limit("The most schedules of a page [100]"),
+        ]),
+    read(SCHEDULE, Action::Schedule, "Schedule").named("schedule", "One schedule, with its body"),
     put(SCHEDULE, Action::SetSchedule, "NewSchedule", "Schedule").named(
         "setSchedule",
         "Set a schedule as a whole: what puts a job at the times of a cron expression",
@@ -238,66 +168,37 @@ pub(super) const ROUTES: &[Route] = &[
         "deleteSchedule",
         "Delete a schedule; the jobs that it has put stay",
     ),
-    change(
-        "/api/v1/schedules/{schedule}/run",
-        Action::RunSchedule,
-        "Nothing",
-        "Changed",
-    )
-    .named("runSchedule", "Put the job of a schedule now")
-    .answering(StatusCode::CREATED),
-    change(
-        "/api/v1/schedules/{schedule}/pause",
-        Action::PauseSchedule,
-        "Nothing",
-        "Schedule",
-    )
-    .named("pauseSchedule", "Have a schedule put nothing until it is resumed"),
-    change(
-        "/api/v1/schedules/{schedule}/resume",
-        Action::PauseSchedule,
-        "Nothing",
-        "Schedule",
-    )
-    .named("resumeSchedule", "Have a schedule put again"),
-    look(
-        "/api/v1/tubes/{tube}/jobs",
-        Role::Read,
-        Action::Jobs,
-        Shape::Json("Jobs"),
-    )
-    .named(
-        "jobs",
-        "Jobs of a tube that are in a state, in the order of their turn, without bodies",
-    )
-    .taking(&[
-        Parameter::word("state", "The state [ready]", LISTED),
-        Parameter::text("after", "Only jobs behind this: `next` of the page before"),
-        Parameter::number(
-            "limit",
-            "The most jobs of a page [100]",
-            1,
-            LIMIT_MAX as u64,
+    change("/api/v1/schedules/{schedule}/run", Action::RunSchedule)
+        .json("Nothing", "Changed")
+        .named("runSchedule", "Put the job of a schedule now")
+        .answering(StatusCode::CREATED),
+    change("/api/v1/schedules/{schedule}/pause", Action::PauseSchedule)
+        .json("Nothing", "Schedule")
+        .named(
+            "pauseSchedule",
+            "Have a schedule put nothing until it is resumed",
         ),
-    ]),
-    look(
-        "/api/v1/jobs/{id}",
-        Role::Read,
-        Action::Job,
-        Shape::Json("Job"),
-    )
-    .named("job", "One job, with its body up to 64 KiB"),
-    look(
-        "/api/v1/jobs/{id}/history",
-        Role::Read,
-        Action::History,
-        Shape::Json("History"),
-    )
-    .named(
-        "history",
-        "What the log still holds about a job; 202 while it is read: ask again",
-    )
-    .or_later(),
+    change("/api/v1/schedules/{schedule}/resume", Action::PauseSchedule)
+        .json("Nothing", "Schedule")
+        .named("resumeSchedule", "Have a schedule put again"),
+    read("/api/v1/tubes/{tube}/jobs", Action::Jobs, "Jobs")
+        .named(
+            "jobs",
+            "Jobs of a tube that are in a state, in the order of their turn, without bodies",
+        )
+        .taking(&[
+            Parameter::word("state", "The state [ready]", LISTED),
+            Parameter::text("after", "Only jobs behind this: `next` of the page before"),
+            limit("The most jobs of a page [100]"),
+        ]),
+    read("/api/v1/jobs/{id}", Action::Job, "Job")
+        .named("job", "One job, with its body up to 64 KiB"),
+    read("/api/v1/jobs/{id}/history", Action::History, "History")
+        .named(
+            "history",
+            "What the log still holds about a job; 202 while it is read: ask again",
+        )
+        .or_later(),
     delete(
         "/api/v1/jobs/{id}/history",
         Action::CancelHistory,
@@ -305,34 +206,18 @@ pub(super) const ROUTES: &[Route] = &[
     )
     .named("cancelHistory", "End the reading of a history")
     .lasting_nothing(),
-    look(
-        "/api/v1/clients",
-        Role::Read,
-        Action::Clients,
-        Shape::Json("Clients"),
-    )
-    .named("clients", "Clients that are connected, by their ids")
-    .taking(&[
-        Parameter::number(
-            "after",
-            "Only clients behind this one: `next` of the page before",
-            0,
-            u32::MAX as u64,
-        ),
-        Parameter::number(
-            "limit",
-            "The most clients of a page [100]",
-            1,
-            LIMIT_MAX as u64,
-        ),
-    ]),
-    look(
-        "/api/v1/clients/{client}",
-        Role::Read,
-        Action::Client,
-        Shape::Json("Client"),
-    )
-    .named(
+    read("/api/v1/clients", Action::Clients, "Clients")
+        .named("clients", "Clients that are connected, by their ids")
+        .taking(&[
+            Parameter::number(
+                "after",
+                "Only clients behind this one: `next` of the page before",
+                0,
+                u32::MAX as u64,
+            ),
+            limit("The most clients of a page [100]"),
+        ]),
+    read("/api/v1/clients/{client}", Action::Client, "Client").named(
         "client",
         "One client, with the tubes that it watches and the jobs that it has reserved, 250 of each",
     ),
@@ -345,92 +230,55 @@ pub(super) const ROUTES: &[Route] = &[
             "address",
             "Only if it is connected from here: ids are given again",
         )]),
-    change(
-        "/api/v1/tubes/{tube}/jobs",
-        Action::Put,
-        "NewJob",
-        "Changed",
-    )
-    .named("put", "Put a job")
-    .answering(StatusCode::CREATED),
+    change("/api/v1/tubes/{tube}/jobs", Action::Put)
+        .json("NewJob", "Changed")
+        .named("put", "Put a job")
+        .answering(StatusCode::CREATED),
     delete("/api/v1/jobs/{id}", Action::Delete, "Changed").named("delete", "Delete a job"),
-    change(
-        "/api/v1/jobs/{id}/kick",
-        Action::Change,
-        "Nothing",
-        "Changed",
-    )
-    .named("kick", "Make a buried or delayed job ready"),
-    change(
-        "/api/v1/jobs/{id}/bury",
-        Action::Change,
-        "Nothing",
-        "Changed",
-    )
-    .named("bury", "Bury a ready or delayed job"),
-    change(
-        "/api/v1/jobs/{id}/redrive",
-        Action::Change,
-        "Nothing",
-        "Changed",
-    )
-    .named(
-        "sendBack",
-        "Make a dead letter ready in the tube that it came from",
-    ),
-    change(
-        "/api/v1/jobs/{id}/release",
-        Action::Release,
-        "Release",
-        "Changed",
-    )
-    .named("release", "Take a job from the client that has reserved it"),
-    change(
-        "/api/v1/jobs/{id}/delay",
-        Action::Change,
-        "Delay",
-        "Changed",
-    )
-    .named("delay", "Delay a job, counted from now"),
-    change(
-        "/api/v1/jobs/{id}/priority",
-        Action::Change,
-        "Priority",
-        "Changed",
-    )
-    .named("priority", "Change the priority of a job"),
-    change("/api/v1/jobs/{id}/move", Action::Change, "Move", "Changed")
+    change("/api/v1/jobs/{id}/kick", Action::Change)
+        .json("Nothing", "Changed")
+        .named("kick", "Make a buried or delayed job ready"),
+    change("/api/v1/jobs/{id}/bury", Action::Change)
+        .json("Nothing", "Changed")
+        .named("bury", "Bury a ready or delayed job"),
+    change("/api/v1/jobs/{id}/redrive", Action::Change)
+        .json("Nothing", "Changed")
+        .named(
+            "sendBack",
+            "Make a dead letter ready in the tube that it came from",
+        ),
+    change("/api/v1/jobs/{id}/release", Action::Release)
+        .json("Release", "Changed")
+        .named("release", "Take a job from the client that has reserved it"),
+    change("/api/v1/jobs/{id}/delay", Action::Change)
+        .json("Delay", "Changed")
+        .named("delay", "Delay a job, counted from now"),
+    change("/api/v1/jobs/{id}/priority", Action::Change)
+        .json("Priority", "Changed")
+        .named("priority", "Change the priority of a job"),
+    change("/api/v1/jobs/{id}/move", Action::Change)
+        .json("Move", "Changed")
         .named("move", "Move a job into another tube"),
-    change(
-        "/api/v1/tubes/{tube}/pause",
-        Action::Pause,
-        "Pause",
-        "Paused",
-    )
-    .named("pause", "Hand out no job of a tube for some time"),
-    change("/api/v1/pause", Action::PauseMany, "PauseMany", "Paused")
+    change("/api/v1/tubes/{tube}/pause", Action::Pause)
+        .json("Pause", "Paused")
+        .named("pause", "Hand out no job of a tube for some time"),
+    change("/api/v1/pause", Action::PauseMany)
+        .json("PauseMany", "Paused")
         .named("pauseMany", "Pause every tube whose name matches"),
-    change(
-        "/api/v1/tubes/{tube}/clear",
-        Action::Clear,
-        "Clear",
-        "Cleared",
-    )
-    .named(
-        "clear",
-        "Delete all jobs of a tube that are in some states, at once",
-    ),
-    change(
-        "/api/v1/tubes/{tube}/redrive",
-        Action::Redrive,
-        "Redrive",
-        "Task",
-    )
-    .named(
-        "redrive",
-        "Send the dead letters of a tube back and make its buried jobs ready, or move these, as a task",
-    )
-    .answering(StatusCode::ACCEPTED),
+    change("/api/v1/tubes/{tube}/clear", Action::Clear)
+        .json("Clear", "Cleared")
+        .named(
+            "clear",
+            "Delete all jobs of a tube that are in some states, at once",
+        ),
+    change("/api/v1/tubes/{tube}/redrive", Action::Redrive)
+        .json("Redrive", "Task")
+        .named(
+            "redrive",
+            "Send the dead letters of a tube back and make its buried jobs ready, \
+             or move these, as a task",
+        )
+        .answering(StatusCode::ACCEPTED),
     look(
         "/api/v1/events",
         Role::Read,
@@ -442,153 +290,93 @@ pub(super) const ROUTES: &[Route] = &[
         "tube",
         "Only of tubes whose names match: * is any text, ? any one character",
     )]),
-    change("/api/v1/drain", Action::Drain, "Nothing", "Drain")
+    change("/api/v1/drain", Action::Drain)
+        .json("Nothing", "Drain")
         .named("drain", "Refuse puts from now on, until it is ended"),
     delete("/api/v1/drain", Action::Undrain, "Drain").named("undrain", "Take puts again"),
-    change(
-        "/api/v1/log/checks",
-        Action::NoteCheck,
-        "NewCheck",
-        "Checks",
-    )
-    .named("noteCheck", "Tell that the log was backed up or verified"),
-    look(
-        "/api/v1/standby",
-        Role::Read,
-        Action::Standby,
-        Shape::Json("Standby"),
-    )
-    .named("standby", "How far a standby is"),
-    change("/api/v1/promote", Action::Promote, "Promotion", "Standby")
+    change("/api/v1/log/checks", Action::NoteCheck)
+        .json("NewCheck", "Checks")
+        .named("noteCheck", "Tell that the log was backed up or verified"),
+    read("/api/v1/standby", Action::Standby, "Standby").named("standby", "How far a standby is"),
+    change("/api/v1/promote", Action::Promote)
+        .json("Promotion", "Standby")
         .named("promote", "Have a standby take over as soon as it can")
         .answering(StatusCode::ACCEPTED),
-    look(
-        "/api/v1/archive/base",
-        Role::Read,
-        Action::ArchiveBase,
-        Shape::Json("ArchiveBase"),
-    )
-    .named(
+    read("/api/v1/archive/base", Action::ArchiveBase, "ArchiveBase").named(
         "archiveBase",
         "The last base of the archive that was asked for, and how far it is",
     ),
-    change(
-        "/api/v1/archive/base",
-        Action::MakeBase,
-        "NewArchiveBase",
-        "ArchiveBase",
-    )
-    .named(
-        "makeArchiveBase",
-        "Have a base of the archive made now, with a name, or pinned",
-    )
-    .answering(StatusCode::ACCEPTED),
-    look(
-        "/api/v1/cluster",
-        Role::Read,
-        Action::Cluster,
-        Shape::Json("Cluster"),
-    )
-    .named(
+    change("/api/v1/archive/base", Action::MakeBase)
+        .json("NewArchiveBase", "ArchiveBase")
+        .named(
+            "makeArchiveBase",
+            "Have a base of the archive made now, with a name, or pinned",
+        )
+        .answering(StatusCode::ACCEPTED),
+    read("/api/v1/cluster", Action::Cluster, "Cluster").named(
         "cluster",
         "The cluster, as this member of it knows it: who leads, who is a member, who lags",
     ),
-    change(
-        "/api/v1/cluster/init",
-        Action::Steer,
-        "Nothing",
-        "ClusterAnswer",
-    )
-    .named(
-        "initCluster",
-        "Begin a cluster of this server, with the jobs that are here",
-    )
-    .answering(StatusCode::ACCEPTED),
-    change(
-        "/api/v1/cluster/join",
-        Action::Steer,
-        "JoinCluster",
-        "ClusterAnswer",
-    )
-    .named(
-        "joinCluster",
-        "Add this server to the cluster of the member at an address",
-    )
-    .answering(StatusCode::ACCEPTED),
-    change(
-        "/api/v1/cluster/remove",
-        Action::Steer,
-        "OfMember",
-        "ClusterAnswer",
-    )
-    .named(
-        "removeMember",
-        "Remove a member from the cluster, for ever; ask the leader",
-    )
-    .answering(StatusCode::ACCEPTED),
-    change(
-        "/api/v1/cluster/transfer",
-        Action::Steer,
-        "OfMember",
-        "ClusterAnswer",
-    )
-    .named(
-        "transferLead",
-        "Transfer leadership to another member; ask the leader",
-    )
-    .answering(StatusCode::ACCEPTED),
-    look(
-        "/api/v1/tasks",
-        Role::Read,
-        Action::Tasks,
-        Shape::Json("Tasks"),
-    )
-    .named(
+    change("/api/v1/cluster/init", Action::Steer)
+        .json("Nothing", "ClusterAnswer")
+        .named(
+            "initCluster",
+            "Begin a cluster of this server, with the jobs that are here",
+        )
+        .answering(StatusCode::ACCEPTED),
+    change("/api/v1/cluster/join", Action::Steer)
+        .json("JoinCluster", "ClusterAnswer")
+        .named(
+            "joinCluster",
+            "Add this server to the cluster of the member at an address",
+        )
+        .answering(StatusCode::ACCEPTED),
+    change("/api/v1/cluster/remove", Action::Steer)
+        .json("OfMember", "ClusterAnswer")
+        .named(
+            "removeMember",
+            "Remove a member from the cluster, for ever; ask the leader",
+        )
+        .answering(StatusCode::ACCEPTED),
+    change("/api/v1/cluster/transfer", Action::Steer)
+        .json("OfMember", "ClusterAnswer")
+        .named(
+            "transferLead",
+            "Transfer leadership to another member; ask the leader",
+        )
+        .answering(StatusCode::ACCEPTED),
+    read("/api/v1/tasks", Action::Tasks, "Tasks").named(
         "tasks",
         "Tasks that are under way, and the last that are over",
     ),
-    change("/api/v1/tasks", Action::StartTask, "NewTask", "Task")
+    change("/api/v1/tasks", Action::StartTask)
+        .json("NewTask", "Task")
         .named(
             "startTask",
             "Change all jobs that a filter matches, as a task",
         )
         .answering(StatusCode::ACCEPTED),
-    look(
-        "/api/v1/tasks/{task}",
-        Role::Read,
-        Action::Task,
-        Shape::Json("Task"),
-    )
-    .named("task", "One task"),
+    read("/api/v1/tasks/{task}", Action::Task, "Task").named("task", "One task"),
     delete("/api/v1/tasks/{task}", Action::CancelTask, "Task")
         .named("cancelTask", "End a task; what it has done stays"),
-    change("/api/v1/tasks/{task}/undo", Action::UndoTask, "Nothing", "Task")
+    change("/api/v1/tasks/{task}/undo", Action::UndoTask)
+        .json("Nothing", "Task")
         .named(
             "undoTask",
             "Bring back the jobs that a delete holds back, as long as it does",
         )
         .answering(StatusCode::ACCEPTED),
-    change("/api/v1/search", Action::Search, "NewSearch", "Search")
+    change("/api/v1/search", Action::Search)
+        .json("NewSearch", "Search")
         .named("search", "Look for jobs")
         .answering(StatusCode::ACCEPTED)
         .lasting_nothing(),
-    look(
-        "/api/v1/search",
-        Role::Read,
-        Action::Searches,
-        Shape::Json("Searches"),
-    )
-    .named(
+    read("/api/v1/search", Action::Searches, "Searches").named(
         "searches",
         "Searches that are under way, and the last that are over",
     ),
-    look(
-        "/api/v1/search/{search}",
-        Role::Read,
-        Action::Found,
-        Shape::Json("Search"),
-    )
-    .named("found", "One search, and what it has found"),
+    read("/api/v1/search/{search}", Action::Found, "Search")
+        .named("found", "One search, and what it has found"),
     delete("/api/v1/search/{search}", Action::CancelSearch, "Search")
         .named("cancelSearch", "End a search")
         .lasting_nothing(),
