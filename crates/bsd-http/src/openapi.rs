@@ -126,16 +126,23 @@ fn reference(name: &str) -> Value {
     json!({"$ref": format!("#/components/schemas/{name}")})
 }
 
+/// Fields, of which those of one kind may stand in one text, with a space between them.
+type Fields<'a> = &'a [(&'a str, Value)];
+
+fn names<'a>(fields: Fields<'a>) -> impl Iterator<Item = &'a str> {
+    fields.iter().flat_map(|(names, _)| names.split(' '))
+}
+
 /// An object with these fields, which are all there, and no others.
-fn object(fields: &[(&str, Value)]) -> Value {
-    let names: Vec<_> = fields.iter().map(|(name, _)| *name).collect();
-    let properties = fields
-        .iter()
-        .map(|(name, kind)| ((*name).to_owned(), kind.clone()));
+fn object(fields: Fields<'_>) -> Value {
+    let of_kind = |(names, kind): &(&str, Value)| {
+        let named = |name: &str| (name.to_owned(), kind.clone());
+        names.split(' ').map(named).collect::<Vec<_>>()
+    };
     json!({
         "type": "object",
-        "properties": properties.collect::<Map<_, _>>(),
-        "required": names,
+        "properties": fields.iter().flat_map(of_kind).collect::<Map<_, _>>(),
+        "required": names(fields).collect::<Vec<_>>(),
         "additionalProperties": false,
     })
 }
@@ -170,12 +177,13 @@ fn list(kind: Value) -> Value {
     json!({"type": "array", "items": kind})
 }
 
+/// A page of a list, and where the next one begins.
+fn page(name: &str, of: &str) -> Value {
+    object(&[(name, list(reference(of))), ("next", or_null(text()))])
+}
+
 fn schemas() -> Value {
-    let mut health = object(&[
-        ("status", text()),
-        ("reasons", list(text())),
-        ("warnings", list(text())),
-    ]);
+    let mut health = object(&[("status", text()), ("reasons warnings", list(text()))]);
     health["required"] = json!(["status"]);
     let counts = ["urgent", "ready", "reserved", "delayed", "buried"];
     let mut all = requests();
@@ -184,84 +192,59 @@ fn schemas() -> Value {
     let looks = json!({
         "Health": health,
         "Problem": object(&[
-            ("type", text()),
-            ("title", text()),
+            ("type title detail", text()),
             ("status", count()),
-            ("detail", text()),
         ]),
         "Counts": object(&counts.map(|state| (state, count()))),
         "Server": server(),
         "Memory": object(&[
-            ("queue_bytes", count()),
-            ("clients_bytes", count()),
-            ("bodies_bytes", count()),
+            ("queue_bytes clients_bytes bodies_bytes", count()),
             ("pauses_bytes", count()),
-            ("max_bytes", or_null(count())),
-            ("missing_bytes", or_null(count())),
+            ("max_bytes missing_bytes", or_null(count())),
         ]),
         "Log": log(),
         "LogFiles": log_files(),
         "Archive": archive(),
         "ArchiveJoins": object(&[
-            ("last_pass_timestamp_seconds", or_null(count())),
-            ("joined_links", or_null(count())),
+            ("last_pass_timestamp_seconds joined_links", or_null(count())),
             ("single_links", or_null(count())),
-            ("objects", count()),
-            ("failures", count()),
+            ("objects failures", count()),
             ("trouble", or_null(text())),
         ]),
-        "Tubes": object(&[
-            ("tubes", list(reference("Tube"))),
-            ("next", or_null(text())),
-        ]),
+        "Tubes": page("tubes", "Tube"),
         "Tube": tube(),
         "Tally": tally(),
-        "Policies": object(&[
-            ("policies", list(reference("PolicySet"))),
-            ("next", or_null(text())),
-        ]),
+        "Policies": page("policies", "PolicySet"),
         "PolicySet": object(&[
             ("tubes", text()),
             ("policy", or_null(reference("PolicyShown"))),
         ]),
         "PolicyShown": open_object(&[], &policy_fields(false)),
         "TubePolicy": tube_policy(),
-        "Schedules": object(&[
-            ("schedules", list(reference("Schedule"))),
-            ("next", or_null(text())),
-        ]),
+        "Schedules": page("schedules", "Schedule"),
         "Schedule": schedule(),
         "ScheduleDeleted": object(&[("name", text())]),
-        "Jobs": object(&[
-            ("jobs", list(reference("Job"))),
-            ("next", or_null(text())),
-        ]),
+        "Jobs": page("jobs", "Job"),
         "Job": job(),
         "Body": object(&[("encoding", one_of(&["text", "base64"])), ("data", text())]),
         "History": history(),
         "HistoryEntry": history_entry(),
         "JobThen": job_then(),
-        "Clients": object(&[
-            ("clients", list(reference("Client"))),
-            ("next", or_null(text())),
-        ]),
+        "Clients": page("clients", "Client"),
         "Client": client(),
         "Changed": object(&[("id", count())]),
         "Paused": object(&[("tubes", count())]),
         "Event": event(),
         "Check": object(&[("at", text()), ("failed", flag()), ("note", text())]),
         "Checks": object(&[
-            ("backup", or_null(reference("Check"))),
-            ("verify", or_null(reference("Check"))),
-            ("rehearsal", or_null(reference("Check"))),
+            ("backup verify rehearsal", or_null(reference("Check"))),
         ]),
         "Drain": object(&[("draining", flag())]),
         "Standby": standby(),
         "ArchiveBase": archive_base(),
         "Leader": object(&[
             ("leads", flag()),
-            ("leader", or_null(text())),
-            ("http", or_null(text())),
+            ("leader http", or_null(text())),
         ]),
         "Cluster": cluster(),
         "ClusterMember": cluster_member(),
@@ -275,22 +258,15 @@ fn schemas() -> Value {
 
 fn standby() -> Value {
     object(&[
-        ("promoted", flag()),
-        ("serves", flag()),
-        ("log", or_null(text())),
-        ("position", or_null(text())),
-        ("durable_at", or_null(text())),
+        ("promoted serves", flag()),
+        ("log position durable_at", or_null(text())),
         ("seconds_since_current", or_null(count())),
-        ("jobs", count()),
-        ("links", count()),
-        ("records", count()),
-        ("restores", count()),
+        ("jobs links records restores", count()),
         (
             "restoring",
             or_null(object(&[("done", count()), ("total", count())])),
         ),
-        ("trouble", or_null(text())),
-        ("refused", or_null(text())),
+        ("trouble refused", or_null(text())),
     ])
 }
 
@@ -298,60 +274,36 @@ fn archive_base() -> Value {
     object(&[
         ("order", count()),
         ("state", one_of(&archive::STAGES)),
-        ("name", or_null(text())),
+        ("name position made_at refused", or_null(text())),
         ("pin", flag()),
         ("asked_at", text()),
         ("seconds", time()),
-        ("base", or_null(count())),
-        ("position", or_null(text())),
-        ("made_at", or_null(text())),
-        ("bytes", or_null(count())),
-        ("reused_bytes", or_null(count())),
-        ("refused", or_null(text())),
+        ("base bytes reused_bytes", or_null(count())),
     ])
 }
 
 fn cluster() -> Value {
-    let leader = object(&[
-        ("id", text()),
-        ("client", or_null(text())),
-        ("http", or_null(text())),
-    ]);
+    let leader = object(&[("id", text()), ("client http", or_null(text()))]);
     object(&[
-        ("cluster", or_null(text())),
+        ("cluster trouble", or_null(text())),
         ("member", text()),
         ("standing", one_of(&STANDINGS)),
         ("leader", or_null(leader)),
-        ("term", count()),
-        ("committed", count()),
-        ("applied", count()),
-        ("first", count()),
-        ("last", count()),
-        ("ledger_bytes", count()),
-        ("changing", flag()),
-        ("joining", flag()),
-        ("trouble", or_null(text())),
+        ("term committed applied first last ledger_bytes", count()),
         ("refused_messages", count()),
         ("forwarded_clients", count()),
+        ("changing joining", flag()),
         ("members", list(reference("ClusterMember"))),
     ])
 }
 
 fn cluster_member() -> Value {
     object(&[
-        ("id", text()),
-        ("peer", text()),
-        ("client", or_null(text())),
-        ("http", or_null(text())),
-        ("clock_ahead_seconds", or_null(time())),
-        ("votes", flag()),
-        ("leads", flag()),
-        ("this", flag()),
-        ("connected", flag()),
-        ("matched", or_null(count())),
-        ("lag", or_null(count())),
-        ("needs_snapshot", flag()),
-        ("heard_seconds", or_null(time())),
+        ("id peer", text()),
+        ("client http", or_null(text())),
+        ("clock_ahead_seconds heard_seconds", or_null(time())),
+        ("votes leads this connected needs_snapshot", flag()),
+        ("matched lag", or_null(count())),
     ])
 }
 
@@ -361,23 +313,16 @@ fn event() -> Value {
         &[("event", one_of(events::WORDS))],
         &[
             ("time", time()),
-            ("tube", text()),
-            ("job", count()),
-            ("priority", count()),
-            ("delay", count()),
-            ("body_size", count()),
-            ("to", text()),
-            ("seconds", count()),
-            ("events", count()),
+            ("tube to", text()),
+            ("job priority delay body_size seconds events", count()),
         ],
     )
 }
 
 /// An object of which the first fields are there, and the others may be.
-fn open_object(needed: &[(&str, Value)], others: &[(&str, Value)]) -> Value {
-    let names: Vec<_> = needed.iter().map(|(name, _)| *name).collect();
+fn open_object(needed: Fields<'_>, others: Fields<'_>) -> Value {
     let mut object = object(&[needed, others].concat());
-    object["required"] = json!(names);
+    object["required"] = names(needed).collect();
     object
 }
 
@@ -468,10 +413,9 @@ fn requests() -> Map<String, Value> {
 }
 
 /// Fields of actions that need more than their names.
-fn of_action() -> [(&'static str, Value); 4] {
-    [
-        ("delay", count()),
-        ("priority", count()),
+fn of_action() -> Vec<(&'static str, Value)> {
+    vec![
+        ("delay priority", count()),
         ("to", text()),
         ("kick", flag()),
     ]
@@ -485,16 +429,11 @@ fn filter() -> Value {
         &[
             ("states", list(one_of(LISTED))),
             ("ids", ids),
-            ("id_min", count()),
-            ("id_max", count()),
-            ("priority_min", count()),
-            ("priority_max", count()),
-            ("age_min_seconds", count()),
-            ("age_max_seconds", count()),
+            ("id_min id_max priority_min priority_max", count()),
+            ("age_min_seconds age_max_seconds", count()),
             ("reason", one_of(&reasons())),
             ("dead_lettered_from", text()),
-            ("text", reference("Bytes")),
-            ("contains", reference("Bytes")),
+            ("text contains", reference("Bytes")),
         ],
     )
 }
@@ -512,34 +451,22 @@ fn tasks() -> Map<String, Value> {
         "failed",
     ];
     let progress = [
-        ("id", count()),
+        ("id looked_at unread matched", count()),
         ("state", one_of(&states)),
         ("reason", or_null(text())),
         ("took_seconds", time()),
-        ("looked_at", count()),
-        ("unread", count()),
-        ("matched", count()),
         ("filter", reference("Filter")),
     ];
     let of_task = [
-        ("changed", count()),
-        ("skipped", count()),
+        ("changed skipped", count()),
         ("action", one_of(ACTIONS)),
         ("dry_run", flag()),
-        ("rate", or_null(count())),
-        ("most", or_null(count())),
-        ("limit", or_null(count())),
-        ("undo", or_null(count())),
+        ("rate most limit undo", or_null(count())),
     ];
-    let not_returned = object(&[
-        ("gone", count()),
-        ("changed", count()),
-        ("no_room", count()),
-    ]);
+    let not_returned = object(&[("gone changed no_room", count())]);
     let of_hold = [
-        ("held", count()),
+        ("held returned", count()),
         ("undo_left_seconds", time()),
-        ("returned", count()),
         ("not_returned", not_returned),
         ("sample", list(reference("Job"))),
     ];
@@ -564,8 +491,7 @@ fn tasks() -> Map<String, Value> {
                 ("tube", text()),
                 ("states", list(one_of(LISTED))),
                 ("dry_run", flag()),
-                ("matched", count()),
-                ("deleted", count()),
+                ("matched deleted", count()),
             ]),
         ),
     ];
@@ -576,21 +502,12 @@ fn tasks() -> Map<String, Value> {
 
 fn server() -> Value {
     object(&[
-        ("version", text()),
-        ("protocol", text()),
-        ("pid", count()),
-        ("id", text()),
-        ("uptime_seconds", count()),
+        ("version protocol id", text()),
+        ("pid uptime_seconds puts timeouts job_size_max", count()),
+        ("tubes connections producers", count()),
+        ("workers waiting", count()),
         ("draining", flag()),
         ("jobs", reference("Counts")),
-        ("puts", count()),
-        ("timeouts", count()),
-        ("job_size_max", count()),
-        ("tubes", count()),
-        ("connections", count()),
-        ("producers", count()),
-        ("workers", count()),
-        ("waiting", count()),
         ("memory", reference("Memory")),
         ("log", or_null(reference("Log"))),
         ("archive", or_null(reference("Archive"))),
@@ -601,17 +518,11 @@ fn log() -> Value {
     object(&log_fields())
 }
 
-fn log_fields() -> [(&'static str, Value); 12] {
-    [
-        ("live_bytes", count()),
-        ("dead_bytes", count()),
-        ("reserved_bytes", count()),
-        ("unsynced_bytes", count()),
-        ("segments", count()),
-        ("first_segment", count()),
-        ("current_segment", count()),
-        ("records_written", count()),
-        ("records_migrated", count()),
+fn log_fields() -> Vec<(&'static str, Value)> {
+    vec![
+        ("live_bytes dead_bytes reserved_bytes", count()),
+        ("unsynced_bytes segments first_segment", count()),
+        ("current_segment records_written records_migrated", count()),
         ("compactions", count()),
         ("compacting", flag()),
         ("missing_bytes", or_null(count())),
@@ -620,23 +531,13 @@ fn log_fields() -> [(&'static str, Value); 12] {
 
 fn archive() -> Value {
     object(&[
-        ("up", flag()),
-        ("trouble", or_null(text())),
-        ("epoch", or_null(count())),
-        ("archived", or_null(text())),
-        ("lag_bytes", count()),
-        ("lag_seconds", time()),
-        ("in_gap", flag()),
-        ("base_percent", or_null(count())),
-        ("gaps", count()),
-        ("links", count()),
-        ("bytes", count()),
-        ("bases", count()),
+        ("up in_gap rests", flag()),
+        ("trouble archived member", or_null(text())),
+        ("epoch base_percent", or_null(count())),
         ("last_base_timestamp_seconds", or_null(count())),
-        ("errors", count()),
+        ("lag_bytes gaps links bytes bases errors", count()),
+        ("lag_seconds", time()),
         ("joins", or_null(reference("ArchiveJoins"))),
-        ("rests", flag()),
-        ("member", or_null(text())),
     ])
 }
 
@@ -645,12 +546,8 @@ fn log_files() -> Value {
     let place = object(&[("begin", count()), ("end", count())]);
     let file = object(&[
         ("name", text()),
-        ("first_segment", count()),
-        ("last_segment", count()),
-        ("rewritten", count()),
-        ("size", count()),
-        ("live_bytes", count()),
-        ("dead_bytes", count()),
+        ("first_segment last_segment rewritten size", count()),
+        ("live_bytes dead_bytes", count()),
         ("damaged_bytes", count()),
         ("damage", list(place)),
         ("written_now", flag()),
@@ -677,14 +574,8 @@ fn tube_fields() -> Vec<(&'static str, Value)> {
         ("name", text()),
         ("exists", flag()),
         ("jobs", reference("Counts")),
-        ("users", count()),
-        ("watchers", count()),
-        ("waiting", count()),
-        ("puts", count()),
-        ("deletes", count()),
-        ("pauses", count()),
-        ("pause_left_seconds", time()),
-        ("oldest_ready_age_seconds", time()),
+        ("users watchers waiting puts deletes pauses", count()),
+        ("pause_left_seconds oldest_ready_age_seconds", time()),
         ("tally", or_null(reference("Tally"))),
     ]
 }
@@ -693,17 +584,10 @@ fn tube_fields() -> Vec<(&'static str, Value)> {
 fn tally() -> Value {
     let times = object(&[
         ("jobs", count()),
-        ("p50_seconds", time()),
-        ("p95_seconds", time()),
-        ("p99_seconds", time()),
+        ("p50_seconds p95_seconds p99_seconds", time()),
     ]);
     object(&[
-        ("reserves", count()),
-        ("releases", count()),
-        ("buries", count()),
-        ("kicks", count()),
-        ("timeouts", count()),
-        ("fails", count()),
+        ("reserves releases buries kicks timeouts fails", count()),
         ("wait", times.clone()),
         ("hold", times),
     ])
@@ -727,16 +611,12 @@ fn tube_policy() -> Value {
         .collect();
     open_object(
         &[
-            ("tube", or_null(text())),
-            ("set_for", or_null(text())),
+            ("tube set_for", or_null(text())),
             ("policy", or_null(reference("PolicyShown"))),
         ],
         &[
-            ("jobs", count()),
-            ("bytes", count()),
+            ("jobs bytes set_aside puts_refused", count()),
             ("failures", object(&failures)),
-            ("set_aside", count()),
-            ("puts_refused", count()),
             ("dead_letters_of", list(text())),
         ],
     )
@@ -744,35 +624,22 @@ fn tube_policy() -> Value {
 
 fn schedule() -> Value {
     object(&[
-        ("name", text()),
-        ("cron", text()),
-        ("tz", text()),
-        ("tube", text()),
-        ("priority", count()),
-        ("ttr", count()),
-        ("key", or_null(text())),
+        ("name cron tz tube", text()),
+        ("priority ttr body_size waiting", count()),
+        ("key fired_up_to", or_null(text())),
         ("missed", one_of(&schedules::MISSED)),
         ("paused", flag()),
-        ("body_size", count()),
         ("body", or_null(reference("Body"))),
-        ("fired_up_to", or_null(text())),
-        ("waiting", count()),
         ("next_firings", list(text())),
     ])
 }
 
 fn new_schedule() -> Value {
     open_object(
+        &[("cron tube", text()), ("body", reference("Bytes"))],
         &[
-            ("cron", text()),
-            ("tube", text()),
-            ("body", reference("Bytes")),
-        ],
-        &[
-            ("tz", or_null(text())),
-            ("priority", or_null(count())),
-            ("ttr", or_null(count())),
-            ("key", or_null(text())),
+            ("tz key", or_null(text())),
+            ("priority ttr", or_null(count())),
             ("missed", or_null(one_of(&schedules::MISSED))),
             ("paused", or_null(flag())),
         ],
@@ -782,16 +649,10 @@ fn new_schedule() -> Value {
 fn client() -> Value {
     open_object(
         &[
-            ("id", count()),
-            ("address", or_null(text())),
-            ("name", or_null(text())),
-            ("unread_bytes", count()),
+            ("id unread_bytes watched_tubes", count()),
+            ("address name", or_null(text())),
             ("uses", text()),
-            ("watched_tubes", count()),
-            ("has_reserved", flag()),
-            ("waits", flag()),
-            ("producer", flag()),
-            ("worker", flag()),
+            ("has_reserved waits producer worker", flag()),
         ],
         &[
             ("watches", list(text())),
@@ -803,10 +664,8 @@ fn client() -> Value {
 fn history() -> Value {
     open_object(
         &[
-            ("id", count()),
+            ("id read_bytes log_bytes", count()),
             ("state", one_of(&["reading", "done"])),
-            ("read_bytes", count()),
-            ("log_bytes", count()),
         ],
         &[
             (
@@ -827,18 +686,14 @@ fn history_entry() -> Value {
                 "event",
                 one_of(&["put", "changed", "attributes", "deleted"]),
             ),
-            ("after", or_null(text())),
-            ("before", or_null(text())),
-            ("file", text()),
-            ("offset", count()),
-            ("size", count()),
+            ("after before", or_null(text())),
+            ("file what", text()),
+            ("offset size", count()),
             ("salvaged", flag()),
-            ("what", text()),
         ],
         &[
             ("tube", text()),
-            ("ttr", count()),
-            ("body_size", count()),
+            ("ttr body_size", count()),
             ("job", reference("JobThen")),
         ],
     )
@@ -847,46 +702,30 @@ fn history_entry() -> Value {
 fn job_then() -> Value {
     object(&[
         ("state", one_of(LISTED)),
-        ("priority", count()),
-        ("delay", count()),
-        ("due", or_null(text())),
-        ("reserves", count()),
-        ("timeouts", count()),
-        ("releases", count()),
-        ("buries", count()),
+        ("priority delay reserves timeouts releases buries", count()),
         ("kicks", count()),
+        ("due", or_null(text())),
     ])
 }
 
 fn job() -> Value {
     let needed = [
-        ("id", count()),
+        ("id priority delay ttr reserves timeouts releases", count()),
+        ("buries kicks body_size", count()),
+        ("deliveries", count()),
         ("tube", text()),
         ("state", one_of(&["ready", "reserved", "delayed", "buried"])),
-        ("priority", count()),
-        ("delay", count()),
-        ("ttr", count()),
         ("age_seconds", time()),
         ("time_left_seconds", or_null(time())),
         ("reserved_by", or_null(count())),
-        ("reserves", count()),
-        ("timeouts", count()),
-        ("releases", count()),
-        ("buries", count()),
-        ("kicks", count()),
-        ("body_size", count()),
         ("body", or_null(reference("Body"))),
-        ("deliveries", count()),
     ];
     let others = [
-        ("key", text()),
+        ("key group dead_lettered_from dead_lettered_at", text()),
         ("unique", one_of(&["exists", "waiting"])),
-        ("group", text()),
         ("reason", one_of(&reasons())),
         ("text", reference("Body")),
         ("failures", count()),
-        ("dead_lettered_from", text()),
-        ("dead_lettered_at", text()),
     ];
     open_object(&needed, &others)
 }

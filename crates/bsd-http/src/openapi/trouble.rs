@@ -8,12 +8,7 @@ use crate::api::trouble::{Kind, Severity, Subject};
 pub(super) fn schemas() -> Map<String, Value> {
     let kinds: Vec<_> = Kind::ALL.iter().map(|kind| kind.word()).collect();
     let severities = Severity::ALL.map(Severity::word);
-    let ranked = [
-        ("failures", count()),
-        ("set_aside", count()),
-        ("puts_refused", count()),
-        ("recent_failures", count()),
-    ];
+    let ranked = [("failures set_aside puts_refused recent_failures", count())];
     let totals = [
         "puts", "reserves", "deletes", "releases", "buries", "kicks", "timeouts", "fails",
     ];
@@ -24,9 +19,7 @@ pub(super) fn schemas() -> Map<String, Value> {
             object(&[
                 ("findings", list(reference("Finding"))),
                 ("more", object(&severities.map(|word| (word, count())))),
-                ("count", count()),
-                ("tubes", count()),
-                ("tubes_left_out", count()),
+                ("count tubes tubes_left_out", count()),
                 ("follows", flag()),
                 ("leader", or_null(text())),
             ]),
@@ -40,24 +33,19 @@ pub(super) fn schemas() -> Map<String, Value> {
                     "subject",
                     object(&[("of", one_of(&Subject::WORDS)), ("name", or_null(text()))]),
                 ),
-                ("why", text()),
-                ("do", text()),
-                ("link", text()),
+                ("why do link", text()),
             ]),
         ),
         (
             "TubeWhy",
             object(&[
                 ("tube", reference("Tube")),
-                ("takes_dead_letters", flag()),
+                ("takes_dead_letters follows", flag()),
                 ("policy", or_null(reference("TubeHold"))),
-                ("workers", count()),
+                ("workers holders_left_out reserved_left_out", count()),
                 ("watchers", list(reference("TubeWatcher"))),
                 ("holders", list(reference("TubeHolder"))),
-                ("holders_left_out", count()),
-                ("reserved_left_out", count()),
                 ("findings", list(reference("Finding"))),
-                ("follows", flag()),
                 ("leader", or_null(text())),
             ]),
         ),
@@ -73,22 +61,16 @@ pub(super) fn schemas() -> Map<String, Value> {
             "TubeWatcher",
             object(&[
                 ("client", count()),
-                ("address", or_null(text())),
-                ("name", or_null(text())),
-                ("waits", flag()),
-                ("worker", flag()),
+                ("address name", or_null(text())),
+                ("waits worker", flag()),
             ]),
         ),
         (
             "TubeHolder",
             object(&[
-                ("client", count()),
-                ("address", or_null(text())),
-                ("name", or_null(text())),
-                ("jobs", count()),
-                ("first_job", count()),
-                ("held_seconds", time()),
-                ("time_left_seconds", time()),
+                ("client jobs first_job", count()),
+                ("address name", or_null(text())),
+                ("held_seconds time_left_seconds", time()),
             ]),
         ),
         (
