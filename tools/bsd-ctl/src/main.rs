@@ -273,25 +273,11 @@ impl Context<'_> {
 }
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match human::parse::<Cli>(EXIT_USAGE) {
         Ok(cli) => cli,
-        Err(error) => {
-            // No one is left to tell if the terminal is gone.
-            let _ = error.print();
-            return ExitCode::from(if error.use_stderr() {
-                EXIT_USAGE
-            } else {
-                EXIT_OK
-            });
-        }
+        Err(code) => return code,
     };
-    let mut out: Box<dyn Write> = match cli.global.quiet {
-        true => Box::new(io::sink()),
-        false => Box::new(io::BufWriter::new(io::stdout().lock())),
-    };
-    if cli.global.quiet {
-        human::be_quiet();
-    }
+    let mut out = human::output(cli.global.quiet);
     let mut context = Context {
         global: &cli.global,
         out: &mut out,

@@ -3,7 +3,8 @@
 //! A pipe or a file gets only plain text: colours, block characters and meters are for terminals.
 
 use std::fmt;
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
+use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bsd::UsageError;
@@ -107,12 +108,25 @@ impl Look {
 /// `--quiet` was given: no meters and no notes. One process runs one command.
 static IS_QUIET: AtomicBool = AtomicBool::new(false);
 
-/// Show no meters and no notes from now on.
-pub fn be_quiet() {
-    IS_QUIET.store(true, Ordering::Relaxed);
+/// The command line, or the exit code where it is wrong (`usage`) or asks for help. That is printed.
+pub fn parse<Cli: clap::Parser>(usage: u8) -> Result<Cli, ExitCode> {
+    Cli::try_parse().map_err(|error| {
+        // If the terminal is gone, there is no one to report it to.
+        let _ = error.print();
+        ExitCode::from(if error.use_stderr() { usage } else { 0 })
+    })
 }
 
-/// True once [`be_quiet`] was called.
+/// Standard output, or nowhere with `--quiet`: then there are no meters and no notes either.
+pub fn output(quiet: bool) -> Box<dyn Write> {
+    IS_QUIET.store(quiet, Ordering::Relaxed);
+    match quiet {
+        true => Box::new(io::sink()),
+        false => Box::new(io::BufWriter::new(io::stdout().lock())),
+    }
+}
+
+/// True if [`output`] was told so.
 pub fn is_quiet() -> bool {
     IS_QUIET.load(Ordering::Relaxed)
 }

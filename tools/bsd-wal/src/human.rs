@@ -6,7 +6,7 @@ use std::io::{self, Write};
 
 use bsd::UsageError;
 pub(crate) use bsd::human::{Age, Size};
-pub(crate) use bsd_tools::human::{Look, Meter, be_quiet, count, parse_age};
+pub(crate) use bsd_tools::human::{Look, Meter, count, output, parse, parse_age};
 
 /// A wall time in nanoseconds since 1970, in RFC 3339 format, in UTC.
 pub(crate) fn timestamp(wall_ns: u64) -> String {

@@ -159,26 +159,11 @@ impl From<io::Error> for Failure {
 }
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match human::parse::<Cli>(EXIT_USAGE) {
         Ok(cli) => cli,
-        Err(error) => {
-            // If the terminal is gone, there is no one to report it to.
-            let _ = error.print();
-            return ExitCode::from(if error.use_stderr() {
-                EXIT_USAGE
-            } else {
-                EXIT_OK
-            });
-        }
+        Err(code) => return code,
     };
-    let mut out: Box<dyn Write> = if cli.quiet {
-        Box::new(io::sink())
-    } else {
-        Box::new(io::BufWriter::new(io::stdout().lock()))
-    };
-    if cli.quiet {
-        human::be_quiet();
-    }
+    let mut out = human::output(cli.quiet);
     // A log in use, and one that is being written, have all files open.
     bsd::rlimit::raise_descriptor_limit();
     let done = run(&cli.command, &mut out).and_then(|code| Ok(out.flush().map(|()| code)?));

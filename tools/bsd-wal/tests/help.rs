@@ -54,10 +54,7 @@ fn write_archive(dir: &Path, url: &str) {
 
     /// 2026-11-22 17:00:00 UTC.
     const WALL_NS: u64 = 1_795_366_800_000_000_000;
-    let now = Now {
-        mono: Time(0),
-        wall_ns: WALL_NS,
-    };
+    let now = Now::new(Time(0), WALL_NS);
     let options = Options {
         dir: Some(dir.to_owned()),
         ..Options::default()
