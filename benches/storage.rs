@@ -24,12 +24,7 @@ const BODY: [u8; 100] = [b'b'; 100];
 const RECORDS_A_FRAME: u64 = 100;
 
 fn seed() -> Seed {
-    let identity = Identity {
-        log: LogId([7; 16]),
-        first: SegmentId(1),
-        last: SegmentId(1),
-        generation: 0,
-    };
+    let identity = Identity::new(LogId([7; 16]), SegmentId(1));
     identity.seed()
 }
 
@@ -160,13 +155,7 @@ impl Log {
     fn fill(&mut self, jobs: u64, body: &[u8]) {
         for number in 0..jobs {
             let (pri, delay, ttr) = (1024, 0, 60);
-            self.run(Command::Put {
-                tube: None,
-                pri,
-                delay,
-                ttr,
-                body: body.into(),
-            });
+            self.run(Command::put(pri, delay, ttr, body));
             self.commit_now_and_then(number);
         }
     }

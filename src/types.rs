@@ -90,6 +90,12 @@ pub struct Now {
 }
 
 impl Now {
+    /// Both clocks: a point on the monotonic one, and nanoseconds since 1970-01-01 UTC.
+    #[must_use]
+    pub const fn new(mono: Time, wall_ns: u64) -> Now {
+        Now { mono, wall_ns }
+    }
+
     /// The wall time of a point on the monotonic clock, according to the current offset between the
     /// clocks.
     #[must_use]

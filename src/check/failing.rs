@@ -97,13 +97,7 @@ mod tests {
         let mut engine = open(&disk, DIR, now).unwrap();
         let client = engine.connect();
         for _ in 0..count {
-            let put = Command::Put {
-                pri: 0,
-                delay: 0,
-                ttr: 60,
-                body: vec![b'x'; 2000].into(),
-                tube: None,
-            };
+            let put = Command::put(0, 0, 60, vec![b'x'; 2000]);
             engine.run(client, Request::Command(put), now, &mut Answers::default());
             engine.commit(now).unwrap();
         }

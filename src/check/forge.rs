@@ -127,13 +127,7 @@ impl Worker {
             let body = vec![letter(nth); size];
             let (pri, ttr, body) = (nth as u32, 100, &body[..]);
             let delay = if nth_put == 1 { 1000 } else { 0 };
-            let put = Command::Put {
-                tube: None,
-                pri,
-                delay,
-                ttr,
-                body: body.into(),
-            };
+            let put = Command::put(pri, delay, ttr, body);
             self.ask(engine, put);
         }
         let op = Op::ReserveWithTimeout;

@@ -12,7 +12,7 @@ use crate::clearing::ClearedStates;
 use crate::engine::{Altered, Engine, Flow, JobAction, Options};
 use crate::pattern::Pattern;
 use crate::protocol::{
-    Command, Conflict, JobKey, OnEach, Op, PutWith, Request, SetPolicy, SetSchedule,
+    Command, Conflict, JobKey, OnEach, PutWith, Request, SetPolicy, SetSchedule,
 };
 use crate::schedule::Schedule;
 use crate::storage::disk::sim::{Crash, Errno, Fault, Granularity, OpKind};
@@ -270,13 +270,7 @@ impl<'a> Life<'a> {
             body: body.clone(),
             home: tube,
         };
-        let command = Command::Put {
-            tube: None,
-            pri,
-            delay,
-            ttr: 2,
-            body: (&*body).into(),
-        };
+        let command = Command::put(pri, delay, 2, &*body);
         self.change(client, command, Effect::Put(id, job))
     }
 
@@ -284,10 +278,7 @@ impl<'a> Life<'a> {
         for tube in super::comparable::TUBES {
             self.ask(client, Command::Watch(tube.into()));
         }
-        let command = Command::Reserve {
-            timeout: Some(Duration::ZERO),
-            op: Op::ReserveWithTimeout,
-        };
+        let command = Command::reserve(Some(Duration::ZERO));
         self.change(client, command, Effect::Nothing)
     }
 

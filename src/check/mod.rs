@@ -120,10 +120,7 @@ impl<'a> Input<'a> {
 
 /// The clocks when a case begins.
 fn beginning() -> Now {
-    Now {
-        mono: Time(5 * SECOND_NS),
-        wall_ns: WALL_NS,
-    }
+    Now::new(Time(5 * SECOND_NS), WALL_NS)
 }
 
 /// The options of a case's engines: without threads, and without chance.

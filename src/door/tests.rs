@@ -32,10 +32,7 @@ struct Loop {
 }
 
 fn by_hand_within(bounds: Bounds, disk: Option<&SimFs>) -> (Door, Loop) {
-    let now = Now {
-        mono: Time(1_000_000_000),
-        wall_ns: 1_700_000_000_000_000_000,
-    };
+    let now = Now::new(Time(1_000_000_000), 1_700_000_000_000_000_000);
     let mut options = Options::default();
     if let Some(disk) = disk {
         options.fs = Arc::new(disk.clone());

@@ -194,7 +194,6 @@ fn altered(logged: Logged) -> Altered {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
-    use std::sync::Arc;
 
     use super::*;
     use crate::engine::Options;
@@ -203,10 +202,7 @@ mod tests {
     use crate::storage::disk::sim::Crash;
     use crate::types::{ClientId, Ticket, Time};
 
-    const NOW: Now = Now {
-        mono: Time(0),
-        wall_ns: 1_800_000_000_000_000_000,
-    };
+    const NOW: Now = Now::new(Time(0), 1_800_000_000_000_000_000);
     /// Some of them do not fit into what is left of a segment, and one is a frame of its own.
     const SIZES: [usize; 12] = [
         10, 20_000, 30_000, 5, 40_000, 9_000, 50_000, 1_200_000, 0, 60_000, 33_000, 1,
@@ -220,11 +216,8 @@ mod tests {
 
     fn open(fs: &SimFs) -> Result<Engine, crate::OpenError> {
         let options = Options {
-            dir: Some("/log".into()),
-            segment_size: 64 << 10,
             job_size_max: 2 << 20,
-            fs: Arc::new(fs.clone()),
-            ..Options::default()
+            ..Options::simulated(&fs, "/log")
         };
         Engine::open(&options, NOW)
     }
@@ -235,13 +228,7 @@ mod tests {
         let mut engine = open(&fs).unwrap();
         let client = engine.connect();
         for (id, size) in (1..).map(JobId).zip(SIZES) {
-            let put = Command::Put {
-                tube: None,
-                pri: 1,
-                delay: 0,
-                ttr: 1,
-                body: vec![b'x'; size].into(),
-            };
+            let put = Command::put(1, 0, 1, vec![b'x'; size]);
             engine.run(client, Request::Command(put), NOW, &mut Nowhere);
             if id.0 % 2 == 0 {
                 let done = engine.alter(id, &JobAction::Bury, NOW, &mut Nowhere);
@@ -354,13 +341,7 @@ mod tests {
             let mut engine = open(&SimFs::new(1)).unwrap();
             let client = engine.connect();
             let mut put = |size: u64| {
-                let put = Command::Put {
-                    tube: None,
-                    pri: 1,
-                    delay: 0,
-                    ttr: 1,
-                    body: vec![b'x'; size as usize].into(),
-                };
+                let put = Command::put(1, 0, 1, vec![b'x'; size as usize]);
                 engine.run(client, Request::Command(put), NOW, &mut Nowhere);
                 engine.commit(NOW).unwrap();
                 engine.log().unwrap().left()
@@ -392,13 +373,7 @@ mod tests {
         let client = engine.connect();
         loop {
             let next = engine.queue().next_id();
-            let put = Command::Put {
-                tube: None,
-                pri: 1,
-                delay: 0,
-                ttr: 1,
-                body: vec![b'x'; 100].into(),
-            };
+            let put = Command::put(1, 0, 1, vec![b'x'; 100]);
             engine.run(client, Request::Command(put), NOW, &mut Nowhere);
             engine.commit(NOW).unwrap();
             if engine.queue().job(next).is_none() {

@@ -274,7 +274,6 @@ impl Store {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
 
     use super::*;
     use crate::attributes::Reason;
@@ -284,10 +283,7 @@ mod tests {
     use crate::storage::disk::sim::Crash;
     use crate::types::{ClientId, JobState, Ticket, Time};
 
-    const NOW: Now = Now {
-        mono: Time(0),
-        wall_ns: 1_800_000_000_000_000_000,
-    };
+    const NOW: Now = Now::new(Time(0), 1_800_000_000_000_000_000);
     const PLAIN: NewJob<'static> = NewJob {
         tube: "mail",
         pri: 5,
@@ -303,12 +299,7 @@ mod tests {
     }
 
     fn open(disk: &SimFs) -> Engine {
-        let options = Options {
-            dir: Some("/data".into()),
-            segment_size: 64 << 10,
-            fs: Arc::new(disk.clone()),
-            ..Options::default()
-        };
+        let options = Options::simulated(&disk, "/data");
         Engine::open(&options, NOW).unwrap()
     }
 

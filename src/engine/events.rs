@@ -157,10 +157,7 @@ mod tests {
     use crate::storage::SimFs;
     use crate::types::{ClientId, JobId, Time};
 
-    const NOW: Now = Now {
-        mono: Time(0),
-        wall_ns: 1_800_000_000_000_000_000,
-    };
+    const NOW: Now = Now::new(Time(0), 1_800_000_000_000_000_000);
 
     struct Nowhere;
 
@@ -184,13 +181,7 @@ mod tests {
     }
 
     fn put(engine: &mut Engine, client: ClientId) {
-        let put = Command::Put {
-            tube: None,
-            pri: 7,
-            delay: 0,
-            ttr: 1,
-            body: b"body".into(),
-        };
+        let put = Command::put(7, 0, 1, b"body");
         run(engine, client, put);
     }
 

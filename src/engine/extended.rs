@@ -217,10 +217,7 @@ mod tests {
             (u64::MAX, u32::MAX, 0),
             (0, u32::MAX, u32::MAX),
         ] {
-            let now = Now {
-                mono: Time(5),
-                wall_ns,
-            };
+            let now = Now::new(Time(5), wall_ns);
             assert_eq!(delay_until(at, now), delay, "{at} at {wall_ns}");
         }
     }

@@ -264,7 +264,6 @@ fn digest(queue: &Queue, id: JobId) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
 
     use super::*;
     use crate::engine::{JobAction, NewJob, Options};
@@ -273,10 +272,7 @@ mod tests {
     use crate::storage::disk::sim::Crash;
     use crate::types::{ClientId, SECOND_NS, Ticket};
 
-    const NOW: Now = Now {
-        mono: Time(0),
-        wall_ns: 1_800_000_000_000_000_000,
-    };
+    const NOW: Now = Now::new(Time(0), 1_800_000_000_000_000_000);
     const WHY: &str = "held back by task 1";
 
     struct Nowhere;
@@ -286,12 +282,7 @@ mod tests {
     }
 
     fn open(fs: &SimFs) -> Engine {
-        let options = Options {
-            dir: Some("/log".into()),
-            segment_size: 64 << 10,
-            fs: Arc::new(fs.clone()),
-            ..Options::default()
-        };
+        let options = Options::simulated(&fs, "/log");
         Engine::open(&options, NOW).unwrap()
     }
 

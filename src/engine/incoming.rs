@@ -127,7 +127,6 @@ impl Engine {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
 
     use super::*;
     use crate::engine::{Options, ReplySink};
@@ -136,10 +135,7 @@ mod tests {
     use crate::storage::disk::sim::{Errno, Fault, OpKind};
     use crate::types::Ticket;
 
-    const NOW: Now = Now {
-        mono: Time(1_000_000_000),
-        wall_ns: 1_700_000_000_000_000_000,
-    };
+    const NOW: Now = Now::new(Time(1_000_000_000), 1_700_000_000_000_000_000);
 
     /// The last reply.
     #[derive(Default)]
@@ -154,11 +150,8 @@ mod tests {
 
     fn open(fs: &SimFs) -> Engine {
         let options = Options {
-            dir: Some("/log".into()),
-            segment_size: 64 << 10,
             job_size_max: 4 << 20,
-            fs: Arc::new(fs.clone()),
-            ..Options::default()
+            ..Options::simulated(&fs, "/log")
         };
         Engine::open(&options, NOW).unwrap()
     }
@@ -175,13 +168,7 @@ mod tests {
     }
 
     fn put(body: &[u8]) -> Command<'_> {
-        Command::Put {
-            tube: None,
-            pri: 1,
-            delay: 0,
-            ttr: 60,
-            body: body.into(),
-        }
+        Command::put(1, 0, 60, body)
     }
 
     /// Keep all but the last 100,001 bytes of the body.

@@ -153,6 +153,20 @@ pub struct Options {
     pub log_id: Option<LogId>,
 }
 
+#[cfg(any(test, feature = "sim"))]
+impl Options {
+    /// A log in `dir` of a simulated disk, in segments of the smallest size.
+    #[must_use]
+    pub fn simulated(disk: &crate::storage::SimFs, dir: &str) -> Options {
+        Options {
+            dir: Some(dir.into()),
+            segment_size: 64 << 10,
+            fs: Arc::new(disk.clone()),
+            ..Options::default()
+        }
+    }
+}
+
 impl Default for Options {
     /// Nothing but memory, and otherwise what `bsd-server` does without flags.
     fn default() -> Options {

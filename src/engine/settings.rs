@@ -211,7 +211,6 @@ impl Engine {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
 
     use super::*;
     use crate::engine::Options;
@@ -221,19 +220,11 @@ mod tests {
     use SettingClass::{Fired, Policy, Schedule};
 
     fn now() -> Now {
-        Now {
-            mono: Time(0),
-            wall_ns: 1_800_000_000_000_000_000,
-        }
+        Now::new(Time(0), 1_800_000_000_000_000_000)
     }
 
     fn options(disk: &SimFs) -> Options {
-        Options {
-            dir: Some("/data".into()),
-            segment_size: 64 << 10,
-            fs: Arc::new(disk.clone()),
-            ..Options::default()
-        }
+        Options::simulated(&disk, "/data")
     }
 
     fn open(disk: &SimFs) -> Engine {

@@ -1,7 +1,5 @@
 //! A queue that is spoken to as a client speaks, in virtual time, on a simulated disk: for tests.
 
-use std::sync::Arc;
-
 use super::{Altered, Engine, JobAction, Options, ReplySink};
 use crate::protocol::{Decoder, Limits, Protocol, Reply, encode};
 use crate::storage::SimFs;
@@ -33,23 +31,20 @@ pub(super) fn engine(disk: &SimFs, now: Now) -> Engine {
 }
 
 pub(super) fn try_engine(disk: &SimFs, now: Now) -> Result<Engine, crate::OpenError> {
-    let options = Options {
-        dir: Some("/log".into()),
-        segment_size: 64 << 10,
-        fs: Arc::new(disk.clone()),
-        ..Options::default()
-    };
+    let options = Options::simulated(&disk, "/log");
     Engine::open(&options, now)
 }
 
 impl Server {
     pub(super) fn new() -> Server {
         let disk = SimFs::new(1);
-        let now = Now {
-            mono: Time(0),
-            wall_ns: BEGIN_NS,
-        };
-        let mut engine = engine(&disk, now);
+        let now = Now::new(Time(0), BEGIN_NS);
+        let engine = engine(&disk, now);
+        Server::on(disk, engine, now)
+    }
+
+    /// With a client of this engine.
+    pub(super) fn on(disk: SimFs, mut engine: Engine, now: Now) -> Server {
         let client = engine.connect();
         Server {
             disk,

@@ -336,7 +336,6 @@ fn segment_of(log: &Log, place: Place) -> SegmentId {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
 
     use super::*;
     use crate::clock::Clock;
@@ -358,12 +357,7 @@ mod tests {
     #[test]
     fn g02_a_standby_that_can_open_no_file_says_so_and_goes_on_when_it_can() {
         let (disk, now) = (SimFs::new(1), Clock::start().now());
-        let options = Options {
-            dir: Some("/data".into()),
-            segment_size: 64 << 10,
-            fs: Arc::new(disk.clone()),
-            ..Options::default()
-        };
+        let options = Options::simulated(&disk, "/data");
         let mut standby = Standby::open(&options, now).unwrap();
         let errnos = [
             (Errno::MFILE, ErrorClass::Descriptors, "limit of open files"),

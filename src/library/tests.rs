@@ -1,6 +1,5 @@
 //! A queue on its thread, called from threads and from futures.
 
-use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -27,12 +26,7 @@ use crate::storage::disk::sim::{Fault, OpKind};
 use crate::types::{JobId, JobState};
 
 fn options(disk: &SimFs) -> Options {
-    Options {
-        fs: Arc::new(disk.clone()),
-        dir: Some(PathBuf::from("/log")),
-        segment_size: 1 << 16,
-        ..Options::default()
-    }
+    Options::simulated(&disk, "/log")
 }
 
 fn on(disk: &SimFs) -> Queue {

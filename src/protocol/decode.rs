@@ -227,13 +227,7 @@ impl PutLine {
             pri, delay, ttr, ..
         } = self;
         match bytes.strip_suffix(CRLF) {
-            Some(body) => Request::Command(Command::Put {
-                tube: None,
-                pri,
-                delay,
-                ttr,
-                body: body.into(),
-            }),
+            Some(body) => Request::Command(Command::put(pri, delay, ttr, body)),
             None => Request::refused(Refusal::ExpectedCrlf, Some(Op::Put)),
         }
     }

@@ -31,15 +31,7 @@ type Reader = for<'a> fn(&'a [u8]) -> Option<Request<'a>>;
 const COMMANDS: [(&[u8], Reader); 26] = [
     (b"reserve-with-timeout ", reserve_with_timeout),
     (b"reserve-job ", |rest| id(rest, Command::ReserveJob)),
-    (b"reserve", |rest| {
-        alone(
-            rest,
-            Command::Reserve {
-                timeout: None,
-                op: Op::Reserve,
-            },
-        )
-    }),
+    (b"reserve", |rest| alone(rest, Command::reserve(None))),
     (b"delete ", |rest| id(rest, Command::Delete)),
     (b"release ", release),
     (b"bury ", bury),
@@ -206,10 +198,7 @@ fn tube_name(name: &[u8]) -> Option<&str> {
 /// beanstalkd 1.13; 1.12 also accepted signs and cut larger numbers to 32 bits.
 fn reserve_with_timeout(mut rest: &[u8]) -> Option<Request<'_>> {
     let seconds = take_u32(&mut rest).filter(|seconds| *seconds <= TIMEOUT_MAX)?;
-    command(Command::Reserve {
-        timeout: Some(Duration::from_secs(seconds.into())),
-        op: Op::ReserveWithTimeout,
-    })
+    command(Command::reserve(Some(Duration::from_secs(seconds.into()))))
 }
 
 fn release(mut rest: &[u8]) -> Option<Request<'_>> {

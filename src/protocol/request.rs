@@ -423,7 +423,30 @@ impl Conflict {
 /// There are as many of them as requests under way in a batch, and each is moved several times.
 const _: () = assert!(size_of::<Command<'_>>() <= 64);
 
-impl Command<'_> {
+impl<'a> Command<'a> {
+    /// A `put` into the client's tube, with its numbers in the order of the protocol: the priority, the
+    /// delay and the time to run in seconds.
+    #[must_use]
+    pub fn put(pri: u32, delay: u32, ttr: u32, body: impl Into<Cow<'a, [u8]>>) -> Command<'a> {
+        Command::Put {
+            tube: None,
+            pri,
+            delay,
+            ttr,
+            body: body.into(),
+        }
+    }
+
+    /// `reserve`, or with a timeout `reserve-with-timeout`.
+    #[must_use]
+    pub fn reserve(timeout: Option<Duration>) -> Command<'a> {
+        let op = match timeout {
+            None => Op::Reserve,
+            Some(_) => Op::ReserveWithTimeout,
+        };
+        Command::Reserve { timeout, op }
+    }
+
     /// The tube that it names.
     #[must_use]
     pub fn tube(&self) -> Option<&str> {

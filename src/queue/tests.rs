@@ -9,6 +9,19 @@ pub(super) fn at(seconds: u32) -> Time {
     Time(i64::from(seconds) * SECOND_NS)
 }
 
+/// The put of a small job into tube "a".
+fn plain_put(id: JobId, created: Time) -> Change<'static> {
+    Change::Put {
+        id,
+        tube: "a",
+        pri: 1,
+        delay: 0,
+        ttr: 1,
+        created,
+        body_size: 0,
+    }
+}
+
 /// A queue, and short names for what an engine does with it.
 pub(super) struct Fixture {
     pub(super) queue: Queue,
@@ -112,15 +125,7 @@ fn a_put_that_is_recorded_twice_is_an_error_and_changes_nothing() {
     let mut f = Fixture::new();
     let client = f.queue.connect();
     let id = f.put(client, 5, 0);
-    let again = Change::Put {
-        id,
-        tube: "a",
-        pri: 1,
-        delay: 0,
-        ttr: 1,
-        created: at(0),
-        body_size: 0,
-    };
+    let again = plain_put(id, at(0));
     let error = f.queue.apply(&again, Place::NONE, at(0)).unwrap_err();
     assert_eq!(error, ApplyError::JobExists(id));
     assert_eq!(error.to_string(), "job 1 is put a second time");
@@ -134,15 +139,7 @@ fn a_put_that_is_recorded_twice_is_an_error_and_changes_nothing() {
 fn ids_that_are_never_handed_out_are_errors() {
     let mut queue = Queue::new();
     for id in [JobId(0), JobId(u64::MAX)] {
-        let put = Change::Put {
-            id,
-            tube: "a",
-            pri: 1,
-            delay: 0,
-            ttr: 1,
-            created: at(0),
-            body_size: 0,
-        };
+        let put = plain_put(id, at(0));
         let applied = queue.apply(&put, Place::NONE, at(0));
         assert_eq!(applied, Err(ApplyError::IdOutOfRange(id)));
     }
@@ -205,15 +202,7 @@ fn ids_never_go_back() {
     f.queue.set_next_id(JobId(2));
     assert_eq!(f.queue.next_id(), JobId(3));
     let id = JobId(70);
-    let put = Change::Put {
-        id,
-        tube: "a",
-        pri: 1,
-        delay: 0,
-        ttr: 1,
-        created: at(0),
-        body_size: 0,
-    };
+    let put = plain_put(id, at(0));
     f.apply(&put, at(0));
     assert_eq!(f.queue.take_id(), Some(JobId(71)));
 }
@@ -398,15 +387,7 @@ fn without_a_log_there_is_no_garbage_to_report() {
     let mut queue = Queue::new();
     queue.finish_replay(at(0));
     let id = queue.take_id().unwrap();
-    let put = Change::Put {
-        id,
-        tube: "a",
-        pri: 1,
-        delay: 0,
-        ttr: 1,
-        created: at(0),
-        body_size: 0,
-    };
+    let put = plain_put(id, at(0));
     queue.apply(&put, Place::NONE, at(0)).unwrap();
     let pause = Change::Pause {
         tube: "a",
@@ -463,15 +444,7 @@ fn totals_begin_at_zero_after_replay() {
     let mut queue = Queue::new();
     for id in 1..=3 {
         let (id, created) = (JobId(id), at(0));
-        let put = Change::Put {
-            id,
-            tube: "a",
-            pri: 1,
-            delay: 0,
-            ttr: 1,
-            created,
-            body_size: 0,
-        };
+        let put = plain_put(id, created);
         queue.apply(&put, Place::NONE, at(0)).unwrap();
     }
     queue

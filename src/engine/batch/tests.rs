@@ -10,10 +10,7 @@ use crate::storage::disk::sim::Crash;
 use crate::storage::{Body, SimFs};
 use crate::types::{ClientId, JobId, JobState, Now, Ticket, Time};
 
-const NOW: Now = Now {
-    mono: Time(1_000_000_000),
-    wall_ns: 1_800_000_000_000_000_000,
-};
+const NOW: Now = Now::new(Time(1_000_000_000), 1_800_000_000_000_000_000);
 
 /// All replies, as they would be sent.
 #[derive(Default)]
@@ -26,12 +23,7 @@ impl ReplySink for Replies {
 }
 
 fn try_open(fs: &SimFs) -> Result<Engine, crate::OpenError> {
-    let options = Options {
-        dir: Some("/log".into()),
-        segment_size: 64 << 10,
-        fs: Arc::new(fs.clone()),
-        ..Options::default()
-    };
+    let options = Options::simulated(&fs, "/log");
     Engine::open(&options, NOW)
 }
 
@@ -46,13 +38,7 @@ fn run(engine: &mut Engine, client: ClientId, command: Command<'_>) -> String {
 }
 
 fn put(size: usize) -> Command<'static> {
-    Command::Put {
-        tube: None,
-        pri: 1,
-        delay: 0,
-        ttr: 60,
-        body: vec![b'x'; size].into(),
-    }
+    Command::put(1, 0, 60, vec![b'x'; size])
 }
 
 fn batch(on_each: OnEach, ids: impl IntoIterator<Item = u64>) -> Command<'static> {
@@ -115,10 +101,7 @@ fn jobs_that_are_released_go_to_clients_that_wait() {
     let mut engine = open(&filled(3));
     let (client, waiting) = (engine.connect(), engine.connect());
     reserve_all(&mut engine, client, 1..=3);
-    let wait = Command::Reserve {
-        timeout: None,
-        op: crate::protocol::Op::Reserve,
-    };
+    let wait = Command::reserve(None);
     assert_eq!(run(&mut engine, waiting, wait), "");
     let release = OnEach::Release { pri: 7, delay: 0 };
     let replies = run(&mut engine, client, batch(release, [3, 2]));
@@ -329,10 +312,7 @@ fn a_client_that_waits_for_a_batch_gets_what_is_ready_when_the_first_job_is() {
         run(&mut engine, late, Command::Delete(JobId(1))),
         "DELETED\r\n"
     );
-    let plain = Command::Reserve {
-        timeout: None,
-        op: crate::protocol::Op::Reserve,
-    };
+    let plain = Command::reserve(None);
     assert_eq!(run(&mut engine, late, plain), "");
     let replies = run(&mut engine, client, batch(release, [2]));
     assert!(

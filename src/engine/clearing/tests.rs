@@ -269,19 +269,10 @@ fn only_so_many_clears_go_on_at_once() {
 
 #[test]
 fn a_queue_in_memory_clears_too() {
-    let now = Now {
-        mono: Time(0),
-        wall_ns: BEGIN_NS,
-    };
-    let mut engine = Engine::open(&crate::engine::Options::default(), now).unwrap();
-    let client = engine.connect();
+    let now = Now::new(Time(0), BEGIN_NS);
+    let engine = Engine::open(&crate::engine::Options::default(), now).unwrap();
     let disk = SimFs::new(1);
-    let mut server = Server {
-        disk,
-        engine,
-        client,
-        now,
-    };
+    let mut server = Server::on(disk, engine, now);
     put(&mut server, 3000);
     let memory = server.engine.queue().memory();
     let cleared = server.engine.clear_tube("default", ClearedStates::All, now);
@@ -327,20 +318,11 @@ fn a_crash_at_any_operation_leaves_all_jobs_of_a_clear_or_none() {
     for at in (2 * count).. {
         let disk = SimFs::new(at);
         disk.crash_at(at);
-        let now = Now {
-            mono: Time(0),
-            wall_ns: BEGIN_NS,
-        };
-        let Ok(mut opened) = try_engine(&disk, now) else {
+        let now = Now::new(Time(0), BEGIN_NS);
+        let Ok(opened) = try_engine(&disk, now) else {
             continue;
         };
-        let client = opened.connect();
-        let mut server = Server {
-            disk,
-            engine: opened,
-            client,
-            now,
-        };
+        let mut server = Server::on(disk, opened, now);
         let Err((puts, is_cleared)) = cleared(&mut server, count) else {
             assert!(seen.iter().all(|count| *count > 0), "{seen:?}");
             return;
@@ -354,14 +336,8 @@ fn a_crash_at_any_operation_leaves_all_jobs_of_a_clear_or_none() {
             Crash::Random { seed: at },
         ] {
             let disk = server.disk.crash_image(how);
-            let mut opened = engine(&disk, now);
-            let client = opened.connect();
-            let left = Server {
-                disk,
-                engine: opened,
-                client,
-                now,
-            };
+            let opened = engine(&disk, now);
+            let left = Server::on(disk, opened, now);
             let there = ids(&left).len() as u64;
             assert!(
                 there == 0 || there == count && !is_cleared,

@@ -90,20 +90,11 @@ fn a_crash_at_any_operation_loses_no_job_and_no_delivery() {
     for at in 0.. {
         let disk = SimFs::new(at);
         disk.crash_at(at);
-        let now = Now {
-            mono: Time(0),
-            wall_ns: BEGIN_NS,
-        };
-        let Ok(mut opened) = try_engine(&disk, now) else {
+        let now = Now::new(Time(0), BEGIN_NS);
+        let Ok(opened) = try_engine(&disk, now) else {
             continue;
         };
-        let client = opened.connect();
-        let mut server = Server {
-            disk,
-            engine: opened,
-            client,
-            now,
-        };
+        let mut server = Server::on(disk, opened, now);
         let Some(acked) = poison(&mut server) else {
             assert!(count > 10, "{count} operations");
             return;
@@ -116,14 +107,8 @@ fn a_crash_at_any_operation_loses_no_job_and_no_delivery() {
         ] {
             println!("operation {at}, {how:?}, {acked:?}");
             let disk = server.disk.crash_image(how);
-            let mut opened = engine(&disk, server.now);
-            let client = opened.connect();
-            let left = Server {
-                disk,
-                engine: opened,
-                client,
-                now: server.now,
-            };
+            let opened = engine(&disk, server.now);
+            let left = Server::on(disk, opened, server.now);
             goes_on(left, &acked);
         }
     }

@@ -573,18 +573,9 @@ fn a_batch_that_is_released_follows_the_policy_and_is_one_frame() {
 fn on_a_full_disk_no_job_is_lost_and_none_is_delivered_more_often() {
     let disk = SimFs::new(1);
     disk.set_quota(Some(600 << 10));
-    let now = Now {
-        mono: Time(0),
-        wall_ns: BEGIN_NS,
-    };
-    let mut engine = engine(&disk, now);
-    let client = engine.connect();
-    let mut server = Server {
-        disk,
-        engine,
-        client,
-        now,
-    };
+    let now = Now::new(Time(0), BEGIN_NS);
+    let engine = engine(&disk, now);
+    let mut server = Server::on(disk, engine, now);
     server.policy("default", "delivery-limit=2 dead-letter=dead");
     let put = format!("put 0 0 10 700\r\n{}", "x".repeat(700));
     let mut count = 0;

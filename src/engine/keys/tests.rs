@@ -1,7 +1,6 @@
 //! Keys: what a put with one does, what a reserve records, and what a crash or a full disk leaves.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
@@ -13,10 +12,7 @@ use crate::storage::disk::sim::Crash;
 use crate::storage::{Body, SimFs};
 use crate::types::{Ticket, Time};
 
-const NOW: Now = Now {
-    mono: Time(1_000_000_000),
-    wall_ns: 1_800_000_000_000_000_000,
-};
+const NOW: Now = Now::new(Time(1_000_000_000), 1_800_000_000_000_000_000);
 
 /// All replies, as they would be sent, and what the last one waits for. Large bodies are taken in
 /// pieces, and left out here.
@@ -41,11 +37,8 @@ impl ReplySink for Replies {
 
 fn try_open(fs: &SimFs) -> Result<Engine, crate::OpenError> {
     let options = Options {
-        dir: Some("/log".into()),
-        segment_size: 64 << 10,
         job_size_max: 1 << 20,
-        fs: Arc::new(fs.clone()),
-        ..Options::default()
+        ..Options::simulated(&fs, "/log")
     };
     Engine::open(&options, NOW)
 }
@@ -95,10 +88,7 @@ fn waiting(key: &'static str) -> Command<'static> {
 }
 
 fn reserve() -> Command<'static> {
-    Command::Reserve {
-        timeout: Some(Duration::ZERO),
-        op: Op::ReserveWithTimeout,
-    }
+    Command::reserve(Some(Duration::ZERO))
 }
 
 fn ids(engine: &Engine) -> Vec<u64> {
@@ -292,10 +282,7 @@ fn a_client_that_waits_gets_a_job_whose_key_is_free_by_then() {
     let fs = SimFs::new(1);
     let mut engine = open(&fs);
     let (client, worker) = (engine.connect(), engine.connect());
-    let wait = Command::Reserve {
-        timeout: None,
-        op: Op::Reserve,
-    };
+    let wait = Command::reserve(None);
     assert_eq!(run(&mut engine, worker, wait), "");
     let replies = run(&mut engine, client, waiting("a"));
     assert_eq!(replies, "INSERTED 1\r\nRESERVED 1 10\r\nxxxxxxxxxx\r\n");

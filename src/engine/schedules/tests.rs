@@ -1,7 +1,5 @@
 //! Schedules in virtual time, on a disk that crashes.
 
-use std::sync::Arc;
-
 use super::*;
 use crate::engine::{Options, ReplySink};
 use crate::protocol::{Command, Decoder, Limits, Protocol, Reply, Request, encode};
@@ -33,12 +31,7 @@ struct Server {
 }
 
 fn options(disk: &SimFs) -> Options {
-    Options {
-        dir: Some("/log".into()),
-        segment_size: 64 << 10,
-        fs: Arc::new(disk.clone()),
-        ..Options::default()
-    }
+    Options::simulated(&disk, "/log")
 }
 
 /// The order to set a schedule of this name, which ends a pause.
@@ -59,10 +52,7 @@ fn schedule(words: &str) -> Schedule {
 }
 
 fn beginning() -> Now {
-    Now {
-        mono: Time(0),
-        wall_ns: BEGIN_NS,
-    }
+    Now::new(Time(0), BEGIN_NS)
 }
 
 impl Server {
@@ -689,10 +679,7 @@ fn on_the_days_of_the_clock_a_fixed_time_fires_once() {
         ("2027-10-30T20:00:00Z", 2),
     ] {
         let begin: jiff::Timestamp = begin.parse().unwrap();
-        let now = Now {
-            mono: Time(0),
-            wall_ns: begin.as_nanosecond() as u64,
-        };
+        let now = Now::new(Time(0), begin.as_nanosecond() as u64);
         let disk = SimFs::new(1);
         let engine = Engine::open(&options(&disk), now).unwrap();
         let mut server = Server::of(disk, engine, now);

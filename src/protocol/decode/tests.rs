@@ -15,13 +15,7 @@ const BAD_FORMAT: Request<'_> = Request::refused(Refusal::BadFormat, None);
 const DELETE: Request<'_> = Request::Command(Command::Delete(JobId(7)));
 
 fn put(body: &[u8]) -> Request<'_> {
-    Request::Command(Command::Put {
-        tube: None,
-        pri: 1,
-        delay: 2,
-        ttr: 3,
-        body: body.into(),
-    })
+    Request::Command(Command::put(1, 2, 3, body))
 }
 
 fn put_refused(refusal: Refusal) -> Request<'static> {

@@ -323,10 +323,7 @@ mod tests {
     const WALL: u64 = 1_800_000_000_000_000_000;
 
     fn begin(disk: &SimFs) -> Load {
-        let now = Now {
-            mono: Time(0),
-            wall_ns: WALL,
-        };
+        let now = Now::new(Time(0), WALL);
         Load::begin(Arc::new(disk.clone()), Path::new("/new"), 64 << 10, now).unwrap()
     }
 

@@ -104,12 +104,7 @@ fn go_beyond(reader: &mut Reader, size: usize) -> Option<u32> {
 
 /// The log under whose identity bytes without a header of their own are read.
 fn stranger() -> Identity {
-    Identity {
-        log: LogId([7; 16]),
-        first: SegmentId(1),
-        last: SegmentId(1),
-        generation: 0,
-    }
+    Identity::new(LogId([7; 16]), SegmentId(1))
 }
 
 /// The same bytes with a sound segment header, and with frames whose magics, counts and checksums

@@ -31,6 +31,17 @@ pub struct Identity {
 }
 
 impl Identity {
+    /// The identity of a new file: it holds one segment, and was never rewritten.
+    #[must_use]
+    pub fn new(log: LogId, segment: SegmentId) -> Identity {
+        Identity {
+            log,
+            first: segment,
+            last: segment,
+            generation: 0,
+        }
+    }
+
     /// The start value of this file's checksums.
     #[must_use]
     pub fn seed(&self) -> Seed {

@@ -14,12 +14,10 @@ pub(in crate::storage) const WALL_NS: u64 = 1_800_000_000_000_000_000;
 
 /// Segment 3, generation 0, of a log whose id is the bytes 0xa0, 0xa1, 0xa2 …
 pub(in crate::storage) fn identity() -> Identity {
-    Identity {
-        log: LogId(std::array::from_fn(|index| 0xa0 + index as u8)),
-        first: SegmentId(3),
-        last: SegmentId(3),
-        generation: 0,
-    }
+    Identity::new(
+        LogId(std::array::from_fn(|index| 0xa0 + index as u8)),
+        SegmentId(3),
+    )
 }
 
 /// The header of that segment.

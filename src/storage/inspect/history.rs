@@ -426,10 +426,7 @@ mod tests {
 
     fn written(records: &[Record<'_>]) -> SimFs {
         let disk = SimFs::new(1);
-        let now = Now {
-            mono: Time(0),
-            wall_ns: 9,
-        };
+        let now = Now::new(Time(0), 9);
         let fs = Arc::new(disk.clone());
         let mut build = Build::begin(fs, Path::new(DIR), 64 << 10, now).unwrap();
         for record in records {

@@ -147,12 +147,7 @@ impl Log {
         wall_ns: u64,
     ) -> Result<(Entry, Arc<dyn File>, u32), NotBegun> {
         let new = NewSegment {
-            identity: Identity {
-                log: self.files.log(),
-                first: segment,
-                last: segment,
-                generation: 0,
-            },
+            identity: Identity::new(self.files.log(), segment),
             epoch: self.files.epoch,
             entries,
             next_id: self.next_id,

@@ -329,10 +329,7 @@ pub(in crate::storage) mod tests {
             member: false,
             waker: Some(Arc::new(|| ())),
         };
-        let now = Now {
-            mono: Time(0),
-            wall_ns: 1,
-        };
+        let now = Now::new(Time(0), 1);
         let fs: Arc<dyn Fs> = Arc::new(disk.clone());
         Log::open(fs, options, now, &mut New, &|_, _| ()).unwrap().0
     }

@@ -426,14 +426,7 @@ mod tests {
     const START: u32 = 64;
 
     fn seed() -> Seed {
-        let (first, last) = (SegmentId(1), SegmentId(1));
-        Identity {
-            log: LogId([3; 16]),
-            first,
-            last,
-            generation: 0,
-        }
-        .seed()
+        Identity::new(LogId([3; 16]), SegmentId(1)).seed()
     }
 
     /// Frames of three puts each.

@@ -209,14 +209,7 @@ mod tests {
     const AT: u32 = 64;
 
     fn seed() -> Seed {
-        let (first, last) = (SegmentId(1), SegmentId(1));
-        Identity {
-            log: LogId([3; 16]),
-            first,
-            last,
-            generation: 0,
-        }
-        .seed()
+        Identity::new(LogId([3; 16]), SegmentId(1)).seed()
     }
 
     /// A frame with a put, a delete and a put, at [`AT`], and the offsets of its records.

@@ -299,12 +299,7 @@ impl Opening<'_> {
         let mut number = new.segment;
         let (end, previous) = loop {
             let segment = NewSegment {
-                identity: Identity {
-                    log: files.log(),
-                    first: number,
-                    last: number,
-                    generation: 0,
-                },
+                identity: Identity::new(files.log(), number),
                 epoch: files.epoch,
                 entries: &entries,
                 next_id: new.next_id,

@@ -214,10 +214,7 @@ mod tests {
 
     #[test]
     fn g02_a_job_that_cannot_be_read_again_is_an_error_of_the_disk() {
-        let now = Now {
-            mono: Time(0),
-            wall_ns: 1_800_000_000_000_000_000,
-        };
+        let now = Now::new(Time(0), 1_800_000_000_000_000_000);
         let disk = SimFs::new(1);
         let fs: Arc<dyn Fs> = Arc::new(disk.clone());
         let mut load = Load::begin(fs.clone(), Path::new("/log"), 64 << 10, now).unwrap();
