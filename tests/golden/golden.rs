@@ -79,11 +79,8 @@ impl ReplySink for LastReply {
 impl Session {
     fn open(fs: SimFs, now: Now) -> Result<Session, OpenError> {
         let options = Options {
-            dir: Some(DIR.into()),
-            segment_size: 64 << 10,
-            fs: Arc::new(fs.clone()),
             log_id: Some(LogId(*b"golden log no. 1")),
-            ..Options::default()
+            ..Options::simulated(&fs, DIR)
         };
         let mut engine = Engine::open(&options, now)?;
         let client = engine.connect();
@@ -96,10 +93,7 @@ impl Session {
     }
 
     fn new() -> Session {
-        let now = Now {
-            mono: Time(0),
-            wall_ns: WALL_NS,
-        };
+        let now = Now::new(Time(0), WALL_NS);
         Session::open(SimFs::new(1), now).unwrap()
     }
 
@@ -139,13 +133,7 @@ impl Session {
     }
 
     fn put(&mut self, pri: u32, delay: u32, body: &[u8]) {
-        let reply = self.run(Command::Put {
-            tube: None,
-            pri,
-            delay,
-            ttr: 60,
-            body: body.into(),
-        });
+        let reply = self.run(Command::put(pri, delay, 60, body));
         assert!(reply.starts_with("Inserted"), "{reply}");
     }
 
@@ -286,13 +274,7 @@ fn kick_under_way() -> SimFs {
     let mut session = Session::new();
     session.pass(MS_NS);
     for id in 1..=KICKED {
-        session.send(Command::Put {
-            tube: None,
-            pri: 1,
-            delay: 0,
-            ttr: 60,
-            body: b"".into(),
-        });
+        session.send(Command::put(1, 0, 60, b""));
         session.send(Command::ReserveJob(JobId(id)));
         session.send(Command::Bury {
             id: JobId(id),
@@ -318,10 +300,7 @@ fn restored() -> SimFs {
     let fs = clean_stop();
     let door: Arc<dyn Fs> = Arc::new(fs.clone());
     let (backup, restored) = (Path::new("/backup"), Path::new("/restored"));
-    let now = Now {
-        mono: Time(0),
-        wall_ns: WALL_NS + 1_000_000_000,
-    };
+    let now = Now::new(Time(0), WALL_NS + 1_000_000_000);
     back_up(&door, Path::new(DIR), backup, now, &mut |_, _| ()).unwrap();
     restore(&door, backup, restored, now, &mut |_, _| ()).unwrap();
     let target = SimFs::new(3);
@@ -459,10 +438,7 @@ fn disk(case: &str) -> SimFs {
 
 /// Open a copy of a case a minute after it was written.
 fn open(case: &str) -> Result<Session, OpenError> {
-    let now = Now {
-        mono: Time(0),
-        wall_ns: WALL_NS + 60_000_000_000,
-    };
+    let now = Now::new(Time(0), WALL_NS + 60_000_000_000);
     Session::open(disk(case), now)
 }
 
@@ -566,13 +542,7 @@ fn golden_clean_stop_comes_back_whole() {
     );
     // No id is issued twice.
     assert_eq!(
-        session.run(Command::Put {
-            tube: None,
-            pri: 1,
-            delay: 0,
-            ttr: 1,
-            body: b"".into()
-        }),
+        session.run(Command::put(1, 0, 1, b"")),
         "Inserted(JobId(7))"
     );
 }
@@ -782,10 +752,7 @@ fn golden_damage_in_the_middle_is_refused_with_file_offset_and_job() {
 #[test]
 fn golden_directories_are_left_as_they_are_when_opening_is_refused() {
     let fs = disk("damaged-middle");
-    let now = Now {
-        mono: Time(0),
-        wall_ns: WALL_NS,
-    };
+    let now = Now::new(Time(0), WALL_NS);
     assert!(Session::open(fs.clone(), now).is_err());
     assert_eq!(simulated_files(&fs), files("damaged-middle"));
 }

@@ -92,10 +92,7 @@ impl Bench {
             sync: SyncPolicy::Never,
             ..Options::default()
         };
-        let now = Now {
-            mono: Time(0),
-            wall_ns: WALL_NS,
-        };
+        let now = Now::new(Time(0), WALL_NS);
         let mut engine = Engine::open(&options, now).expect("an empty directory, or a sound log");
         Bench {
             client: engine.connect(),

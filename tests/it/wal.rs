@@ -30,19 +30,13 @@ pub(crate) const CANNOT: Option<i32> = Some(2);
 pub(crate) const USAGE: Option<i32> = Some(5);
 
 pub(crate) fn now() -> Now {
-    Now {
-        mono: Time(0),
-        wall_ns: 1_800_000_000_000_000_000,
-    }
+    Now::new(Time(0), 1_800_000_000_000_000_000)
 }
 
 pub(crate) fn options(disk: &SimFs, dir: &str) -> Options {
     Options {
-        dir: Some(dir.into()),
-        segment_size: 64 << 10,
-        fs: Arc::new(disk.clone()),
         log_id: Some(LogId([7; 16])),
-        ..Options::default()
+        ..Options::simulated(&disk, dir)
     }
 }
 

@@ -146,13 +146,7 @@ impl Driver {
 const TURN: Step = Step::Turn { ms: 0 };
 
 pub(super) const fn put(size: usize) -> Step {
-    Step::Put {
-        tube: 0,
-        pri: 5,
-        delay: 0,
-        ttr: 9,
-        size,
-    }
+    Step::put(0, [5, 0, 9], size)
 }
 
 /// A change of the first job.

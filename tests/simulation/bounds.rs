@@ -18,13 +18,7 @@ fn begin() -> Driver {
 }
 
 fn put(size: usize) -> Step {
-    Step::Put {
-        tube: 0,
-        pri: 1,
-        delay: 0,
-        ttr: 1000,
-        size,
-    }
+    Step::put(0, [1, 0, 1000], size)
 }
 
 fn run(driver: &mut Driver, steps: &[Step]) {
@@ -62,13 +56,7 @@ fn d9_endless_bury_and_kick_on_a_fixed_set_keeps_the_log_bounded() {
 #[test]
 fn d9_endless_release_and_timeout_on_a_fixed_set_keeps_the_log_bounded() {
     let mut driver = begin();
-    let short = Step::Put {
-        tube: 0,
-        pri: 1,
-        delay: 0,
-        ttr: 1,
-        size: 100,
-    };
+    let short = Step::put(0, [1, 0, 1], 100);
     run(&mut driver, &[short; 60]);
     for nth in 0..1500 {
         let reserves = [0, 1, 2].map(|worker| Step::Reserve {
@@ -332,13 +320,7 @@ fn nothing_touches_the_disk_after_an_engine_with_threads_is_dropped() {
 fn fill_half(engine: &mut Engine) {
     let (client, body) = (engine.connect(), vec![7; 60_000]);
     for _ in 0..12 {
-        let put = Command::Put {
-            tube: None,
-            pri: 1,
-            delay: 0,
-            ttr: 1,
-            body: (&body).into(),
-        };
+        let put = Command::put(1, 0, 1, &body);
         engine.run(client, Request::Command(put), beginning(), &mut NoOne);
         engine.tick(beginning(), &mut NoOne).expect("a sound disk");
         engine.commit(beginning()).expect("a sound disk");

@@ -173,13 +173,7 @@ impl Queue {
 
     fn put(&mut self, pri: u32, size: usize) -> bool {
         let body = vec![7; size];
-        let put = Command::Put {
-            tube: None,
-            pri,
-            delay: 0,
-            ttr: 1000,
-            body: (&body).into(),
-        };
+        let put = Command::put(pri, 0, 1000, &body);
         match self.ask(put) {
             Answer::Id(id) => {
                 self.jobs.insert(id, size);
@@ -226,10 +220,7 @@ impl Queue {
     }
 
     fn reserve(&mut self) -> Option<u64> {
-        let reserve = Command::Reserve {
-            timeout: Some(Duration::ZERO),
-            op: Op::ReserveWithTimeout,
-        };
+        let reserve = Command::reserve(Some(Duration::ZERO));
         match self.ask(reserve) {
             Answer::Id(id) => Some(id),
             _ => None,

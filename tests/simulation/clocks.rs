@@ -13,13 +13,7 @@ const DAY: i64 = 86_400;
 fn before() -> Driver {
     let fs = SimFs::new(1);
     let mut driver = Driver::begin(&fs, SyncPolicy::Always).unwrap_or_else(|stop| panic!("{stop}"));
-    let put = |delay| Step::Put {
-        tube: 0,
-        pri: 1,
-        delay,
-        ttr: 100,
-        size: 10,
-    };
+    let put = |delay| Step::put(0, [1, delay, 100], 10);
     let steps = [
         put(0),
         Step::Reserve { worker: 0 },
@@ -48,10 +42,7 @@ fn left_after_jump(driver: &Driver, seconds: i64) -> (i64, i64, i64) {
         .now
         .wall_ns
         .saturating_add_signed(seconds * SECOND_NS);
-    let now = Now {
-        mono: Time(9),
-        wall_ns,
-    };
+    let now = Now::new(Time(9), wall_ns);
     let engine = Driver::engine_at(&image, now).unwrap_or_else(|stop| panic!("{stop}"));
     let left = |id| {
         let job = engine.queue().job(JobId(id)).expect("no jump costs a job");
@@ -107,10 +98,7 @@ fn a_wall_clock_at_its_ends_neither_panics_nor_freezes_the_queue() {
     let driver = before();
     for wall_ns in [0, 1, u64::MAX] {
         let image = driver.fs.crash_image(Crash::KeepAll);
-        let now = Now {
-            mono: Time(0),
-            wall_ns,
-        };
+        let now = Now::new(Time(0), wall_ns);
         let engine = Driver::engine_at(&image, now).unwrap_or_else(|stop| panic!("{stop}"));
         let deadline = engine.queue().job(JobId(2)).and_then(|job| job.deadline);
         assert!(deadline.is_none_or(|deadline| deadline.0 <= 1000 * SECOND_NS));

@@ -164,13 +164,7 @@ fn a_crash_inside_the_recovery_from_a_crash_costs_nothing_acknowledged() {
 #[test]
 fn what_is_acknowledged_after_a_kill_at_any_operation_survives_a_power_cut() {
     let steps = tour();
-    let put = Step::Put {
-        tube: 1,
-        pri: 2,
-        delay: 0,
-        ttr: 9,
-        size: 40,
-    };
+    let put = Step::put(1, [2, 0, 9], 40);
     for operation in 1.. {
         let Some(wreck) = Wreck::at(&steps, SyncPolicy::Always, operation) else {
             break;
@@ -192,13 +186,7 @@ fn what_is_acknowledged_after_a_kill_at_any_operation_survives_a_power_cut() {
 /// A frame is cut off at every length: the disk kept the first part of the write.
 #[test]
 fn d11_d12_a_frame_torn_at_every_byte_is_dropped_whole() {
-    let put = |size| Step::Put {
-        tube: 0,
-        pri: 1,
-        delay: 0,
-        ttr: 9,
-        size,
-    };
+    let put = |size| Step::put(0, [1, 0, 9], size);
     let fs = SimFs::new(3);
     let mut driver = Driver::begin(&fs, SyncPolicy::Always).unwrap_or_else(|stop| panic!("{stop}"));
     let turn = Step::Turn { ms: 0 };

@@ -25,13 +25,7 @@ use super::driver::{DIR, Driver, Step, after_restart, options, path};
 const TURN: Step = Step::Turn { ms: 0 };
 
 fn put(size: usize) -> Step {
-    Step::Put {
-        tube: 1,
-        pri: 1,
-        delay: 0,
-        ttr: 1000,
-        size,
-    }
+    Step::put(1, [1, 0, 1000], size)
 }
 
 /// A log of several segments, one of them compacted, that went idle and was then killed.
@@ -507,13 +501,7 @@ fn a_sound_frame_that_does_not_follow_the_one_before_it_is_damage() {
         let mut driver = opened.unwrap_or_else(|stop| panic!("{stop}"));
         for nth in 0..5 {
             let pri = if nth == 2 { pri } else { 1 };
-            let put = Step::Put {
-                tube: 0,
-                pri,
-                delay: 0,
-                ttr: 9,
-                size: 300,
-            };
+            let put = Step::put(0, [pri, 0, 9], 300);
             driver
                 .run(&[put, TURN])
                 .unwrap_or_else(|stop| panic!("{stop}"));

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use bsd::engine::{Engine, Options, ReplySink};
-use bsd::protocol::{Command, Op, Reply, Request};
+use bsd::protocol::{Command, Reply, Request};
 use bsd::storage::disk::sim::{Crash, Errno, Fault, OpKind};
 use bsd::storage::format::{
     FRAME_MAGIC, FrameHeader, Identity, SegmentHeader, frame_header, frame_trailer, put,
@@ -21,13 +21,7 @@ const TURN: Step = Step::Turn { ms: 0 };
 const SEGMENT: &str = "segment-0000000001.00000";
 
 const fn put(size: usize) -> Step {
-    Step::Put {
-        tube: 0,
-        pri: 1,
-        delay: 0,
-        ttr: 9,
-        size,
-    }
+    Step::put(0, [1, 0, 9], size)
 }
 
 /// The value that the checksums of a file start from, computed here again from its definition.
@@ -135,13 +129,7 @@ fn cost_beside(tubes: usize) -> Duration {
         engine.run(client, Request::Command(command), beginning(), &mut NoOne);
         engine.tick(beginning(), &mut NoOne).expect("memory alone");
     };
-    let put = Command::Put {
-        tube: None,
-        pri: 1,
-        delay: 0,
-        ttr: 9,
-        body: b"x".into(),
-    };
+    let put = Command::put(1, 0, 9, b"x");
     for tube in 0..tubes {
         run(Command::Use(format!("tube-{tube}").into()));
         run(put.clone());
@@ -150,10 +138,7 @@ fn cost_beside(tubes: usize) -> Duration {
     let before = Instant::now();
     for nth in 0..2000 {
         run(put.clone());
-        run(Command::Reserve {
-            timeout: Some(Duration::ZERO),
-            op: Op::ReserveWithTimeout,
-        });
+        run(Command::reserve(Some(Duration::ZERO)));
         run(Command::Delete(bsd::types::JobId(tubes as u64 + 1 + nth)));
     }
     let took = before.elapsed();

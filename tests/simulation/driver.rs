@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bsd::engine::{Engine, Flow, Options, ReplySink};
-use bsd::protocol::{Command, Op, Reply, Request};
+use bsd::protocol::{Command, Reply, Request};
 use bsd::storage::disk::sim::Crash;
 use bsd::storage::format::LogId;
 use bsd::storage::{OpenError, SimFs, StoreError, SyncPolicy};
@@ -178,6 +178,19 @@ pub(super) enum Step {
     Restart,
 }
 
+impl Step {
+    /// A put, with its priority, delay and time to run.
+    pub(super) const fn put(tube: usize, [pri, delay, ttr]: [u32; 3], size: usize) -> Step {
+        Step::Put {
+            tube,
+            pri,
+            delay,
+            ttr,
+            size,
+        }
+    }
+}
+
 /// Why a run came to an end.
 #[derive(Debug)]
 pub(super) enum Stop {
@@ -236,18 +249,12 @@ pub(super) struct Driver {
 
 /// The clocks at the beginning of all.
 pub(super) fn beginning() -> Now {
-    Now {
-        mono: Time(5 * SECOND_NS),
-        wall_ns: BEGIN_NS,
-    }
+    Now::new(Time(5 * SECOND_NS), BEGIN_NS)
 }
 
 /// The clocks after a crash or stop at `now`: the monotonic one starts again.
 pub(super) fn after_restart(now: Now) -> Now {
-    Now {
-        mono: Time(3),
-        wall_ns: now.wall_ns + 20 * MS_NS as u64,
-    }
+    Now::new(Time(3), now.wall_ns + 20 * MS_NS as u64)
 }
 
 /// Opening, running, stopping.
@@ -568,13 +575,7 @@ impl Driver {
             attributes: None,
         };
         let put = Effect::Put(id.0, job);
-        let command = Command::Put {
-            tube: None,
-            pri,
-            delay,
-            ttr,
-            body: (&*body).into(),
-        };
+        let command = Command::put(pri, delay, ttr, &*body);
         match self.change(self.boss, command, &[put])? {
             Answer::Inserted(found) => assert_eq!(found, id.0),
             other => assert_eq!(other, Answer::OutOfMemory),
@@ -584,10 +585,7 @@ impl Driver {
 
     fn reserve(&mut self, worker: usize) -> Result<(), Stop> {
         let client = self.workers[worker];
-        let command = Command::Reserve {
-            timeout: Some(Duration::ZERO),
-            op: Op::ReserveWithTimeout,
-        };
+        let command = Command::reserve(Some(Duration::ZERO));
         match self.change(client, command, &[])? {
             Answer::Job(id, body) => self.note_reserved(worker, id, &body),
             Answer::OutOfMemory => assert!(self.is_faulty),
@@ -1055,13 +1053,7 @@ impl Driver {
         let broken = |error| panic!("it does not go on working: {error}");
         let opened = Driver::open(&copy, self.setup, self.now, &self.history, 0);
         let mut driver = opened.unwrap_or_else(broken);
-        let put = Step::Put {
-            tube: 1,
-            pri: 3,
-            delay: 0,
-            ttr: 9,
-            size: 300,
-        };
+        let put = Step::put(1, [3, 0, 9], 300);
         let mut steps = vec![
             put,
             Step::Reserve { worker: 0 },

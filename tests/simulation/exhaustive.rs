@@ -35,13 +35,7 @@ const WORKS_EVERY: u64 = 24;
 const SYNC: SyncPolicy = SyncPolicy::Always;
 
 const fn put(tube: usize, delay: u32, size: usize) -> Step {
-    Step::Put {
-        tube,
-        pri: 5,
-        delay,
-        ttr: 9,
-        size,
-    }
+    Step::put(tube, [5, delay, 9], size)
 }
 
 /// The commands, with their names in failure reports. They share a turn, except for those that end

@@ -11,13 +11,7 @@ use super::driver::{Answer, Driver, MS_NS, Step, Stop, after_restart, beginning}
 use super::oracle::{History, State};
 use super::workload::tour;
 
-const PUT: Step = Step::Put {
-    tube: 0,
-    pri: 1,
-    delay: 0,
-    ttr: 5,
-    size: 60,
-};
+const PUT: Step = Step::put(0, [1, 0, 5], 60);
 
 /// Run the tour on a disk with this fault, check that the failure is handled, repair the disk, and
 /// recover. `false`: the fault did not strike.
@@ -212,13 +206,7 @@ fn d31_no_space_when_a_new_segment_is_named_ends_the_log_before_more_is_acknowle
             let driver = Driver::begin(&fs, SyncPolicy::Always);
             let mut driver = driver.unwrap_or_else(|stop| panic!("{stop}"));
             fs.inject(Fault::fail(kind, Errno::NOSPC).nth(n));
-            let large = Step::Put {
-                tube: 0,
-                pri: 1,
-                delay: 0,
-                ttr: 5,
-                size: 8000,
-            };
+            let large = Step::put(0, [1, 0, 5], 8000);
             let turn = Step::Turn { ms: 0 };
             // Until a put is refused, and then one more that is small.
             while driver.refused == 0 && driver.history.now().jobs.len() < 20 {
@@ -254,13 +242,7 @@ fn a_clean_stop_whose_sync_failed_costs_nothing_that_comes_after_the_next_start(
             let now = after_restart(stopped.now);
             let started = Driver::open(&fs, sync, now, &stopped.history, 0);
             let mut driver = started.unwrap_or_else(|stop| panic!("{stop}"));
-            let large = Step::Put {
-                tube: 0,
-                pri: 1,
-                delay: 0,
-                ttr: 5,
-                size: 9000,
-            };
+            let large = Step::put(0, [1, 0, 5], 9000);
             driver
                 .run(&[large, Step::Turn { ms: 0 }])
                 .unwrap_or_else(|stop| panic!("{stop}"));
@@ -279,13 +261,7 @@ fn a_clean_stop_whose_sync_failed_costs_nothing_that_comes_after_the_next_start(
 fn stopped_without_a_sync(sync: SyncPolicy, size: usize) -> Driver {
     let fs = SimFs::new(1);
     let mut driver = Driver::begin(&fs, sync).unwrap_or_else(|stop| panic!("{stop}"));
-    let put = Step::Put {
-        tube: 0,
-        pri: 1,
-        delay: 0,
-        ttr: 5,
-        size,
-    };
+    let put = Step::put(0, [1, 0, 5], size);
     driver
         .run(&[put, Step::Turn { ms: 0 }])
         .unwrap_or_else(|stop| panic!("{stop}"));

@@ -21,13 +21,7 @@ const DISKS: [(u64, usize); 5] = [
 ];
 
 fn put(size: usize) -> Step {
-    Step::Put {
-        tube: 0,
-        pri: 1,
-        delay: 0,
-        ttr: 1000,
-        size,
-    }
+    Step::put(0, [1, 0, 1000], size)
 }
 
 fn run(driver: &mut Driver, steps: &[Step]) {

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bsd::engine::{Engine, Options, ReplySink};
-use bsd::protocol::{Command, Op, Reply, Request};
+use bsd::protocol::{Command, Reply, Request};
 use bsd::storage::disk::Fs;
 use bsd::storage::disk::sim::Crash;
 use bsd::storage::inspect::history::{Fate, history};
@@ -54,13 +54,7 @@ fn with_delayed_jobs() -> SimFs {
     let mut last = Last::default();
     run(&mut engine, client, Command::Use(TUBE.into()), &mut last);
     for job in 0..JOBS {
-        let put = Command::Put {
-            tube: None,
-            pri: 1,
-            delay: 1000,
-            ttr: 60,
-            body: b"x".into(),
-        };
+        let put = Command::put(1, 1000, 60, b"x");
         run(&mut engine, client, put, &mut last);
         if job % 100 == 99 {
             turn(&mut engine, &mut last).expect("a sound disk");
@@ -177,10 +171,10 @@ fn a_crash_while_a_kick_is_finished_changes_nothing() {
 /// Seconds after the beginning, on both clocks.
 fn after_seconds(seconds: u32) -> Now {
     let begun = beginning();
-    Now {
-        mono: begun.mono.plus_seconds(seconds),
-        wall_ns: begun.wall_ns + u64::from(seconds) * 1_000_000_000,
-    }
+    Now::new(
+        begun.mono.plus_seconds(seconds),
+        begun.wall_ns + u64::from(seconds) * 1_000_000_000,
+    )
 }
 
 /// Jobs that become due after a second, the first half by their put, the others by a release.
@@ -208,13 +202,7 @@ fn kick_when_some_were_due(fs: &SimFs) -> Result<(), StoreError> {
             11..=20 => 0,
             _ => 1000,
         };
-        let put = Command::Put {
-            tube: None,
-            pri: 1,
-            delay,
-            ttr: 60,
-            body: b"x".into(),
-        };
+        let put = Command::put(1, delay, 60, b"x");
         ask(&mut engine, put, beginning())?;
         if delay == 0 {
             let id = JobId(job);
@@ -239,13 +227,7 @@ fn kick_when_some_were_due(fs: &SimFs) -> Result<(), StoreError> {
         engine.commit(after_seconds(5))?;
     }
     for _ in 0..2 {
-        let put = Command::Put {
-            tube: None,
-            pri: 1,
-            delay: 0,
-            ttr: 60,
-            body: b"x".into(),
-        };
+        let put = Command::put(1, 0, 60, b"x");
         ask(&mut engine, put, after_seconds(5))?;
     }
     Ok(())
@@ -302,13 +284,7 @@ fn put_delayed<'a>(
     last: &mut Last,
 ) {
     for body in bodies {
-        let put = Command::Put {
-            tube: None,
-            pri: 1,
-            delay: 1000,
-            ttr: 60,
-            body: body.into(),
-        };
+        let put = Command::put(1, 1000, 60, body);
         run(engine, client, put, last);
     }
 }
@@ -422,10 +398,7 @@ fn kick_of_rotten_jobs(fs: &SimFs, is_rotten: &mut bool) -> Option<()> {
     *is_rotten = true;
     let worker = engine.connect();
     run(&mut engine, worker, Command::Watch(TUBE.into()), &mut last);
-    let reserve = Command::Reserve {
-        timeout: None,
-        op: Op::Reserve,
-    };
+    let reserve = Command::reserve(None);
     run(&mut engine, worker, reserve, &mut last);
     last.0 = None;
     let bound = KICKED as u32;
@@ -517,10 +490,10 @@ fn t2_a_kick_goes_on_when_its_client_has_left_and_no_one_is_told() {
 /// Nanoseconds after ten seconds after the beginning, on both clocks.
 fn after_ten_seconds_and(ns: i64) -> Now {
     let begun = beginning();
-    Now {
-        mono: Time(begun.mono.plus_seconds(10).0 + ns),
-        wall_ns: (begun.wall_ns as i64 + 10_000_000_000 + ns) as u64,
-    }
+    Now::new(
+        Time(begun.mono.plus_seconds(10).0 + ns),
+        (begun.wall_ns as i64 + 10_000_000_000 + ns) as u64,
+    )
 }
 
 /// The first job becomes due after ten seconds, the others a nanosecond later. Some are kicked at
@@ -534,13 +507,7 @@ fn kicked_to_the_nanosecond(ticked: Now, at: Now) -> Vec<u64> {
         if job > 1 {
             (now.mono.0, now.wall_ns) = (now.mono.0 + 1, now.wall_ns + 1);
         }
-        let put = Command::Put {
-            tube: None,
-            pri: 1,
-            delay: 10,
-            ttr: 60,
-            body: b"x".into(),
-        };
+        let put = Command::put(1, 10, 60, b"x");
         engine.run(client, Request::Command(put), now, &mut last);
     }
     engine.tick(ticked, &mut last).expect("a sound disk");
@@ -694,13 +661,7 @@ fn killed_inside_a_kick(jobs: u32, is_of_buried: bool, turns: u32) -> SimFs {
         // In an order of their own, and some for a second time.
         let delay = if is_of_buried { 0 } else { 1000 + job % 7 };
         let (pri, is_released) = (job % 3, job % 5 == 0);
-        let put = Command::Put {
-            tube: None,
-            pri,
-            delay: if is_released { 0 } else { delay },
-            ttr: 60,
-            body: b"x".into(),
-        };
+        let put = Command::put(pri, if is_released { 0 } else { delay }, 60, b"x");
         run(&mut engine, client, put, &mut last);
         let id = JobId(u64::from(job) + 1);
         if is_released || is_of_buried {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bsd::engine::{Engine, Options, ReplySink};
-use bsd::protocol::{Command, Op, Reply, Request};
+use bsd::protocol::{Command, Reply, Request};
 use bsd::storage::disk::sim::{Errno, Fault, OpKind};
 use bsd::storage::format::{file_name, parse_file_name};
 use bsd::storage::{SimFs, SyncPolicy};
@@ -15,13 +15,7 @@ use super::damage::segments;
 use super::driver::{Driver, Step, after_restart, beginning, options, path};
 
 const TURN: Step = Step::Turn { ms: 0 };
-const PUT: Step = Step::Put {
-    tube: 0,
-    pri: 1,
-    delay: 0,
-    ttr: 1000,
-    size: 9000,
-};
+const PUT: Step = Step::put(0, [1, 0, 1000], 9000);
 const STRANGER: &[u8] = b"of someone else";
 
 fn begin(fs: &SimFs) -> Driver {
@@ -107,13 +101,7 @@ impl Client {
     }
 
     fn put(&mut self) -> String {
-        self.ask(Command::Put {
-            tube: None,
-            pri: 1,
-            delay: 0,
-            ttr: 60,
-            body: (&[b'x'; 9000]).into(),
-        })
+        self.ask(Command::put(1, 0, 60, &[b'x'; 9000]))
     }
 }
 
@@ -125,10 +113,7 @@ fn f12_want_of_descriptors_is_want_of_room_and_buries_no_job() {
     before.engine.close(beginning()).expect("no failure");
     let mut client = Client::of(&fs);
     fs.set_descriptors(Some(0));
-    let reserve = Command::Reserve {
-        timeout: Some(Duration::ZERO),
-        op: Op::ReserveWithTimeout,
-    };
+    let reserve = Command::reserve(Some(Duration::ZERO));
     // That of the first job is not among the files that were used last.
     assert_eq!(client.ask(reserve), "OutOfMemory");
     assert_eq!(client.ask(Command::PeekReady(None)), "OutOfMemory");
@@ -140,10 +125,7 @@ fn f12_want_of_descriptors_is_want_of_room_and_buries_no_job() {
     // A while later it is asked again.
     client.now.mono = client.now.mono.plus_seconds(1);
     client.now.wall_ns += SECOND_NS as u64;
-    let reserve = Command::Reserve {
-        timeout: Some(Duration::ZERO),
-        op: Op::ReserveWithTimeout,
-    };
+    let reserve = Command::reserve(Some(Duration::ZERO));
     assert!(client.ask(reserve).starts_with("Reserved"));
     assert!(client.put().starts_with("Inserted"));
 }

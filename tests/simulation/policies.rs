@@ -11,13 +11,7 @@ use super::crashes::Wreck;
 use super::driver::{Driver, MS_NS, Step};
 use super::workload::tour;
 
-const PUT: Step = Step::Put {
-    tube: 0,
-    pri: 1,
-    delay: 0,
-    ttr: 5,
-    size: 60,
-};
+const PUT: Step = Step::put(0, [1, 0, 5], 60);
 
 fn begin(sync: SyncPolicy) -> Driver {
     Driver::begin(&SimFs::new(1), sync).unwrap_or_else(|stop| panic!("{stop}"))

@@ -25,13 +25,7 @@ use super::driver::{DIR, Driver, Step, after_restart, options, path};
 const PAGE: usize = 4096;
 
 pub(super) fn put(size: usize) -> Step {
-    Step::Put {
-        tube: 1,
-        pri: 1,
-        delay: 0,
-        ttr: 1000,
-        size,
-    }
+    Step::put(1, [1, 0, 1000], size)
 }
 
 pub(super) fn begin(sync: SyncPolicy) -> Driver {

@@ -57,10 +57,7 @@ fn copy(fs: &SimFs) -> SimFs {
 }
 
 /// When a backup is restored: the segment that is begun says so, and nothing else does.
-const AT: Now = Now {
-    mono: Time(0),
-    wall_ns: 0,
-};
+const AT: Now = Now::new(Time(0), 0);
 
 fn door(fs: &SimFs) -> Arc<dyn Fs> {
     Arc::new(fs.clone())
@@ -130,13 +127,11 @@ fn life() -> Vec<Step> {
     }];
     for nth in 0..240 {
         let (tube, delay) = (nth % 3, if nth % 7 == 0 { 3000 } else { 0 });
-        steps.push(Step::Put {
+        steps.push(Step::put(
             tube,
-            pri: nth as u32 % 5,
-            delay,
-            ttr: 100,
-            size: 400 + nth * 37 % 2000,
-        });
+            [nth as u32 % 5, delay, 100],
+            400 + nth * 37 % 2000,
+        ));
         let worker = nth % 3;
         match nth % 6 {
             0 | 1 => steps.extend([Step::Reserve { worker }, Step::Bury { nth, pri: 3 }]),
@@ -361,13 +356,10 @@ fn backups_of_random_servers() {
 
 // Crashes.
 
-/// A server can be in the middle of anything when its files are listed, and so can one that has
-/// been killed, or lost its power, in the middle of it: also between the name of a new segment and
-/// the seal of the one before.
-#[test]
-fn a_backup_in_the_middle_of_any_operation_is_one_that_a_server_starts_on() {
+/// The tour that ends at every operation, or at one in `step`, and what may then be on the disk.
+fn each_crash_of_the_tour(step: usize, mut look: impl FnMut(&SimFs, &Driver, Now, (u64, Crash))) {
     let steps = tour();
-    for operation in (1..).step_by(2) {
+    for operation in (1..).step_by(step) {
         let fs = SimFs::new(1);
         fs.crash_at(operation);
         let Ok(mut driver) = Driver::begin(&fs, SyncPolicy::Always) else {
@@ -379,19 +371,29 @@ fn a_backup_in_the_middle_of_any_operation_is_one_that_a_server_starts_on() {
         }
         let now = after_restart(driver.now);
         for how in ways(operation) {
-            let least = match how {
-                Crash::KeepAll => driver.least_acknowledged(),
-                _ => driver.least_durable(),
-            };
-            let image = fs.crash_image(how);
-            let live = Inspection::read_live(door(&image), Path::new(DIR), &mut |_, _| ());
-            assert!(live.is_ok_and(|live| live.is_intact() && live.live.is_some()));
-            take(&door(&image), now)
-                .and_then(|_| give_back(&image))
-                .unwrap_or_else(|error| panic!("operation {operation}, {how:?}: {error}"));
-            starts(&restored(&image), now, &driver.history, least);
+            look(&fs, &driver, now, (operation, how));
         }
     }
+}
+
+/// A server can be in the middle of anything when its files are listed, and so can one that has
+/// been killed, or lost its power, in the middle of it: also between the name of a new segment and
+/// the seal of the one before.
+#[test]
+fn a_backup_in_the_middle_of_any_operation_is_one_that_a_server_starts_on() {
+    each_crash_of_the_tour(2, |fs, driver, now, (operation, how)| {
+        let least = match how {
+            Crash::KeepAll => driver.least_acknowledged(),
+            _ => driver.least_durable(),
+        };
+        let image = fs.crash_image(how);
+        let live = Inspection::read_live(door(&image), Path::new(DIR), &mut |_, _| ());
+        assert!(live.is_ok_and(|live| live.is_intact() && live.live.is_some()));
+        take(&door(&image), now)
+            .and_then(|_| give_back(&image))
+            .unwrap_or_else(|error| panic!("operation {operation}, {how:?}: {error}"));
+        starts(&restored(&image), now, &driver.history, least);
+    });
 }
 
 const WAYS: [Crash; 2] = [Crash::DropUnsynced, Crash::KeepAll];
@@ -546,25 +548,12 @@ fn an_offline_compaction_that_a_crash_ends_changes_no_job_and_can_be_run_again()
 /// Torn tails, unfinished segments: everything that a start repairs is repaired.
 #[test]
 fn an_offline_compaction_of_what_any_crash_leaves_changes_no_job() {
-    let steps = tour();
-    for operation in (1..).step_by(5) {
-        let fs = SimFs::new(1);
-        fs.crash_at(operation);
-        let Ok(mut driver) = Driver::begin(&fs, SyncPolicy::Always) else {
-            continue;
-        };
-        if driver.run(&steps).is_ok() {
-            assert!(operation > 300, "{operation} operations are not much");
-            break;
-        }
-        let now = after_restart(driver.now);
-        for how in ways(operation) {
-            let image = fs.crash_image(how);
-            squeeze(&image, now)
-                .unwrap_or_else(|error| panic!("operation {operation}, {how:?}: {error}"));
-            starts(&image, now, &driver.history, driver.least_durable());
-        }
-    }
+    each_crash_of_the_tour(5, |fs, driver, now, (operation, how)| {
+        let image = fs.crash_image(how);
+        squeeze(&image, now)
+            .unwrap_or_else(|error| panic!("operation {operation}, {how:?}: {error}"));
+        starts(&image, now, &driver.history, driver.least_durable());
+    });
 }
 
 /// A failure is reported, nothing is left half-done, and the same call works once the disk does.
@@ -693,13 +682,7 @@ fn a_file_of_the_same_name_and_size_with_other_content_is_copied_again() {
             delay,
             ttr,
             size,
-        } => Step::Put {
-            tube,
-            pri,
-            delay,
-            ttr: ttr + 1,
-            size,
-        },
+        } => Step::put(tube, [pri, delay, ttr + 1], size),
         step => step,
     });
     let (one, other) = (killed(&life()), killed(&other.collect::<Vec<Step>>()));

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use bsd::engine::{Engine, Options, ReplySink};
-use bsd::protocol::{Command, Op, Reply, Request};
+use bsd::protocol::{Command, Reply, Request};
 use bsd::storage::disk::sim::Crash;
 use bsd::storage::{SimFs, SyncPolicy};
 use bsd::types::{ClientId, JobId, Now, Ticket};
@@ -99,21 +99,12 @@ impl Life {
     }
 
     fn put(&mut self, body: &[u8]) -> bool {
-        let put = Command::Put {
-            tube: None,
-            pri: 1,
-            delay: 0,
-            ttr: 60,
-            body: body.into(),
-        };
+        let put = Command::put(1, 0, 60, body);
         self.ask(put).starts_with("Inserted")
     }
 
     fn reserve(&mut self) -> String {
-        let command = Command::Reserve {
-            timeout: Some(Duration::ZERO),
-            op: Op::ReserveWithTimeout,
-        };
+        let command = Command::reserve(Some(Duration::ZERO));
         self.ask(command).to_owned()
     }
 

@@ -59,13 +59,7 @@ fn random_step(random: &mut Random, mood: Mood) -> Step {
     let delay = [0, 0, 0, 1, 2, 40][random.below(6)];
     if random.percent(mood.put) {
         let size = random.below(mood.size_max);
-        return Step::Put {
-            tube,
-            pri,
-            delay,
-            ttr: 1 + random.below(4) as u32,
-            size,
-        };
+        return Step::put(tube, [pri, delay, 1 + random.below(4) as u32], size);
     }
     if random.percent(mood.delete) {
         return if random.percent(50) {
@@ -99,13 +93,7 @@ fn random_step(random: &mut Random, mood: Mood) -> Step {
 /// Everything that a log goes through, in few operations: the first start, puts of all sizes, every
 /// command, rotation, compaction of every kind, the idle marker, clean stops.
 pub(super) fn tour() -> Vec<Step> {
-    let put = |tube, delay, size| Step::Put {
-        tube,
-        pri: 5,
-        delay,
-        ttr: 2,
-        size,
-    };
+    let put = |tube, delay, size| Step::put(tube, [5, delay, 2], size);
     let turn = |ms| Step::Turn { ms };
     let mut steps = vec![
         put(0, 0, 0),

@@ -161,10 +161,7 @@ impl Node {
             short: BTreeSet::new(),
             lost: BTreeSet::new(),
             snapshots: Vec::new(),
-            clock: Now {
-                mono: now,
-                wall_ns: 0,
-            },
+            clock: Now::new(now, 0),
             leader_clock: LeaderClock::default(),
         })
     }

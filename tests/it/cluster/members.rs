@@ -212,6 +212,12 @@ impl Cluster {
         self.places[at].server.as_ref().expect("it runs")
     }
 
+    /// A connection to each member that runs.
+    pub(super) fn connect_to_each(&self) -> Vec<Wire> {
+        let servers = self.places.iter().filter_map(|it| it.server.as_ref());
+        servers.map(Server::connect).collect()
+    }
+
     /// The members that run.
     pub(super) fn running(&self) -> Vec<usize> {
         let places = self.places.iter().enumerate();

@@ -37,11 +37,7 @@ fn clients_of_any_member_share_one_queue() {
         return;
     };
     let cluster = Cluster::of_three(&launch);
-    let mut wires: Vec<_> = cluster
-        .running()
-        .iter()
-        .map(|at| cluster.server(*at).connect())
-        .collect();
+    let mut wires = cluster.connect_to_each();
     for nth in 0..30 {
         let body = format!("job {nth}");
         let id = wires[nth % 3].put(body.as_bytes());
@@ -68,11 +64,7 @@ fn extended_commands_come_through_any_member_and_all_members_have_what_they_did(
         return;
     };
     let cluster = Cluster::of_three(&launch);
-    let mut wires: Vec<_> = cluster
-        .running()
-        .iter()
-        .map(|at| cluster.server(*at).connect())
-        .collect();
+    let mut wires = cluster.connect_to_each();
     for wire in &mut wires {
         wire.send("watch mail\r\nreserve\r\nabort\r\n");
         let replies = [(); 3].map(|()| wire.text());
@@ -113,11 +105,7 @@ fn g46_a_large_job_comes_through_any_member_in_pieces() {
     };
     let cluster = Cluster::of_three(&launch.arg("-z").arg("4m"));
     let body: Vec<u8> = (0..SIZE).map(|at| (at % 251) as u8).collect();
-    let mut wires: Vec<_> = cluster
-        .running()
-        .iter()
-        .map(|at| cluster.server(*at).connect())
-        .collect();
+    let mut wires = cluster.connect_to_each();
     for nth in 0..3 {
         let mut waiting = wires.remove(nth);
         waiting.send("reserve\r\n");

@@ -42,10 +42,7 @@ const OLD: &str = "/beanstalkd";
 const NEW: &str = "/bsd";
 
 fn now() -> Now {
-    Now {
-        mono: Time(0),
-        wall_ns: WALL_NS,
-    }
+    Now::new(Time(0), WALL_NS)
 }
 
 /// A disk with beanstalkd's files, numbered from 1.

@@ -42,13 +42,7 @@ fn run(engine: &mut Engine, client: ClientId, command: Command<'_>, now: Now) ->
 }
 
 fn put_command(body: &[u8]) -> Command<'_> {
-    Command::Put {
-        tube: None,
-        pri: 1,
-        delay: 0,
-        ttr: 1000,
-        body: body.into(),
-    }
+    Command::put(1, 0, 1000, body)
 }
 
 /// Everything that was formed is committed at once. Returns it.
@@ -87,10 +81,7 @@ fn counters_for_which_no_reply_waits_do_not_keep_the_log_from_a_quiet_moment() {
     let (client, mut now) = (engine.connect(), beginning());
     run(&mut engine, client, put_command(b"counted"), now);
     rest(&mut engine, now);
-    let reserve = Command::Reserve {
-        timeout: Some(Duration::ZERO),
-        op: Op::ReserveWithTimeout,
-    };
+    let reserve = Command::reserve(Some(Duration::ZERO));
     run(&mut engine, client, reserve, now);
     engine.tick(now, &mut Replies::default()).unwrap();
     later(&mut now, 60);
@@ -120,10 +111,7 @@ fn a_leader_that_is_closed_leaves_what_is_committed_and_no_more() {
         rest(&mut engine, now);
         let before = state_of(&engine, now);
         let stamp = engine.stamp();
-        let reserve = Command::Reserve {
-            timeout: Some(Duration::ZERO),
-            op: Op::ReserveWithTimeout,
-        };
+        let reserve = Command::reserve(Some(Duration::ZERO));
         let said = run(&mut engine, client, reserve, now);
         assert!(matches!(said, Some(Said::Job(..))), "{said:?}");
         if is_holding {
@@ -314,10 +302,7 @@ fn no_counters_are_lost_for_want_of_room_beside_what_is_held() {
         run(&mut engine, client, put_command(b""), now);
         rest(&mut engine, now);
     }
-    let reserve = Command::Reserve {
-        timeout: Some(Duration::ZERO),
-        op: Op::ReserveWithTimeout,
-    };
+    let reserve = Command::reserve(Some(Duration::ZERO));
     for _ in 0..600 {
         run(&mut engine, client, reserve.clone(), now);
     }

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use bsd::check::whole::Whole;
 use bsd::engine::{Altered, ApplyError, Engine, Flow, JobAction, Options, ReplySink};
-use bsd::protocol::{Command, Op, Reply, Request};
+use bsd::protocol::{Command, Reply, Request};
 use bsd::random::Random;
 use bsd::storage::disk::sim::Crash;
 use bsd::storage::format::Stamp;

@@ -48,10 +48,7 @@ impl Cluster {
                 None => self.delete_any(nth),
             },
             60..72 => {
-                let command = Command::Reserve {
-                    timeout: Some(Duration::ZERO),
-                    op: Op::ReserveWithTimeout,
-                };
+                let command = Command::reserve(Some(Duration::ZERO));
                 self.reserve(worker, command)
             }
             72..74 => match self.nth_id(nth) {
@@ -264,13 +261,7 @@ impl Cluster {
         }
         let id = self.leader().queue().next_id();
         let (body, ttr) = (body(id, size), 1 + self.random.below(4u32));
-        let put = Command::Put {
-            tube: None,
-            pri,
-            delay,
-            ttr,
-            body: (&*body).into(),
-        };
+        let put = Command::put(pri, delay, ttr, &*body);
         match self.ask(self.boss, size, put)? {
             Some(Some(Said::Inserted(found))) => {
                 assert_eq!(found, id.0);

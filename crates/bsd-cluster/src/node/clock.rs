@@ -94,10 +94,10 @@ mod tests {
     const WALL_NS: u64 = 1_800_000_000_000_000_000;
 
     fn now(ms: i64) -> Now {
-        Now {
-            mono: Time(ms * MS_NS as i64),
-            wall_ns: WALL_NS.saturating_add_signed(ms * MS_NS as i64),
-        }
+        Now::new(
+            Time(ms * MS_NS as i64),
+            WALL_NS.saturating_add_signed(ms * MS_NS as i64),
+        )
     }
 
     /// Time of the leader's clock at that time, if it is ahead by `ahead_ns`.

@@ -31,7 +31,7 @@ use crate::member::{ClusterId, Member, Members, NodeId, Votes};
 use crate::node::{self, Change, Mark, Node, Role, Settings};
 use crate::seeds::{number, run_each};
 use bsd::engine::{Engine, Options, ReplySink};
-use bsd::protocol::{Command, Op, Reply, Request, encode};
+use bsd::protocol::{Command, Reply, Request, encode};
 use bsd::random::Random;
 use bsd::storage::disk::Fs;
 use bsd::storage::disk::sim::Crash;
@@ -233,10 +233,7 @@ impl Life {
 impl World {
     fn new(seed: u64) -> World {
         let mut random = Random::new(seed);
-        let now = Now {
-            mono: Time(0),
-            wall_ns: WALL_NS,
-        };
+        let now = Now::new(Time(0), WALL_NS);
         let sites = (1..=3).map(|id| {
             let disk = SimFs::new(random.next());
             let mut engine = Engine::follow(&options(&disk), now).unwrap();
@@ -369,10 +366,7 @@ impl World {
                         (Asked::Delete(id), Command::Delete(id))
                     }
                     None if !random.percent(puts) => {
-                        let reserve = Command::Reserve {
-                            timeout: Some(Duration::ZERO),
-                            op: Op::ReserveWithTimeout,
-                        };
+                        let reserve = Command::reserve(Some(Duration::ZERO));
                         (Asked::Other, reserve)
                     }
                     Some(id) if !random.percent(puts) => (Asked::Other, Command::Peek(id)),
@@ -380,13 +374,7 @@ impl World {
                         self.bodies += 1;
                         let size = random.below(2000);
                         body = format!("{} {}", self.bodies, "x".repeat(size)).into_bytes();
-                        let put = Command::Put {
-                            tube: None,
-                            pri: random.below(3),
-                            delay: 0,
-                            ttr: 60,
-                            body: (&body).into(),
-                        };
+                        let put = Command::put(random.below(3), 0, 60, &body);
                         (Asked::Put(body.clone()), put)
                     }
                 };

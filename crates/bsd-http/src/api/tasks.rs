@@ -605,10 +605,7 @@ mod tests {
     use bsd::storage::{SimFs, SyncPolicy};
     use bsd::types::Now;
 
-    pub(super) const NOW: Now = Now {
-        mono: Time(1_000_000_000),
-        wall_ns: 1_700_000_000_000_000_000,
-    };
+    pub(super) const NOW: Now = Now::new(Time(1_000_000_000), 1_700_000_000_000_000_000);
 
     pub(super) fn drive(asked: &Value) -> Drive {
         let plan = Fields::parse(asked.to_string().as_bytes()).and_then(|it| Plan::parse(&it));

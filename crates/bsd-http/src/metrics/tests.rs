@@ -227,13 +227,7 @@ impl Yaml {
 fn busy(now: Now) -> (Engine, ClientId) {
     let mut engine = Engine::open(&Options::default(), now).unwrap();
     let client = engine.connect();
-    let put = |pri, delay| Command::Put {
-        tube: None,
-        pri,
-        delay,
-        ttr: 100,
-        body: b"12345".into(),
-    };
+    let put = |pri, delay| Command::put(pri, delay, 100, b"12345");
     let mut commands = vec![Command::Use("a".into()), Command::Watch("a".into())];
     commands.extend((0..12).map(|_| put(2000, 0)));
     commands.extend((0..3).map(|_| put(1, 0)));
@@ -298,9 +292,11 @@ fn puts_whose_key_another_job_has_are_counted() {
 #[test]
 fn what_the_page_says_of_schedules_is_what_they_have_put() {
     let begin = Clock::start().now();
-    let later = |seconds: i64| Now {
-        mono: Time(begin.mono.0 + seconds * 1_000_000_000),
-        wall_ns: begin.wall_ns + seconds as u64 * 1_000_000_000,
+    let later = |seconds: i64| {
+        Now::new(
+            Time(begin.mono.0 + seconds * 1_000_000_000),
+            begin.wall_ns + seconds as u64 * 1_000_000_000,
+        )
     };
     let mut engine = Engine::open(&Options::default(), begin).unwrap();
     let client = engine.connect();

@@ -372,10 +372,7 @@ mod tests {
         queue.watch(client, "news");
         queue.take_visits();
         let (mail, all) = (scope("work:mail-*"), scope("work:*"));
-        let reserve = Command::Reserve {
-            timeout: None,
-            op: Op::Reserve,
-        };
+        let reserve = Command::reserve(None);
         let mut is_clear = false;
         for _ in 0..2 {
             assert!(!mail.allows(&reserve, client, &queue, &mut is_clear));

@@ -41,10 +41,7 @@ impl ReplySink for NoOne {
 }
 
 fn begin() -> Now {
-    Now {
-        mono: Time(SECOND_NS),
-        wall_ns: 1_800_000_000_000_000_000,
-    }
+    Now::new(Time(SECOND_NS), 1_800_000_000_000_000_000)
 }
 
 fn options(disk: &SimFs) -> Options {
@@ -57,13 +54,7 @@ fn options(disk: &SimFs) -> Options {
 }
 
 fn a_put() -> Command<'static> {
-    Command::Put {
-        tube: None,
-        pri: 0,
-        delay: 0,
-        ttr: 60,
-        body: b"a job".into(),
-    }
+    Command::put(0, 0, 60, b"a job")
 }
 
 /// A disk with the log of a single server that has some jobs.

@@ -259,10 +259,7 @@ fn f24_where_much_is_held_only_who_has_taken_all_is_served_and_past_the_bound_no
 
 /// The document of `list-tubes` for `count` tubes with long names.
 fn document(count: usize) -> (Engine, Outputs) {
-    let now = Now {
-        mono: Time(0),
-        wall_ns: 0,
-    };
+    let now = Now::new(Time(0), 0);
     let mut engine = Engine::open(&Options::default(), now).unwrap();
     let mut outputs = Outputs::new(1 << 30);
     let client = engine.connect();

@@ -32,13 +32,7 @@ impl Life {
                 Ask::PutDelayed(seconds) => (Vec::new(), *seconds),
                 Ask::Delete(_) | Ask::Peek(_) => (Vec::new(), 0),
             };
-            let put = Command::Put {
-                tube: None,
-                pri: 0,
-                delay,
-                ttr: 60,
-                body: (&body).into(),
-            };
+            let put = Command::put(0, delay, 60, &body);
             let (asked, command) = match ask {
                 Ask::Delete(id) => (Asked::Delete(id), Command::Delete(id)),
                 Ask::Peek(id) => (Asked::Other, Command::Peek(id)),

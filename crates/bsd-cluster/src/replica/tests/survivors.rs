@@ -129,13 +129,7 @@ fn g03_the_tail_of_a_survivors_ledger_is_taken_over_and_named() {
     let mut engine = Engine::open(&alone(&disk), world.now).unwrap();
     let client = engine.connect();
     let mut replies = Replies(Vec::new());
-    let put = Command::Put {
-        tube: None,
-        pri: 0,
-        delay: 0,
-        ttr: 60,
-        body: b"new".into(),
-    };
+    let put = Command::put(0, 0, 60, b"new");
     engine.run(client, Request::Command(put), world.now, &mut replies);
     engine.close(world.now).unwrap();
     assert!(matches!(replies.0[..], [(_, _, Told::Inserted(_))]));

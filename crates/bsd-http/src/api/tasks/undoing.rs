@@ -12,10 +12,7 @@ use bsd::types::{ClientId, Now};
 
 /// This long after the beginning.
 fn at(ns: i64) -> Now {
-    Now {
-        mono: Time(NOW.mono.0 + ns),
-        wall_ns: NOW.wall_ns + ns as u64,
-    }
+    Now::new(Time(NOW.mono.0 + ns), NOW.wall_ns + ns as u64)
 }
 
 fn undoable(seconds: u64) -> Drive {

@@ -218,10 +218,7 @@ fn a_certificate_and_an_old_check_are_told_in_time() {
 
 /// Totals of failures of a tube at one time.
 fn failed(at: i64, up_seconds: u64, count: u64) -> Snapshot {
-    let now = Now {
-        mono: Time(at * SECOND_NS),
-        wall_ns: 0,
-    };
+    let now = Now::new(Time(at * SECOND_NS), 0);
     let engine = Engine::open(&Options::default(), now).unwrap();
     let mut figures = engine.figures(now);
     figures.uptime_seconds = up_seconds;

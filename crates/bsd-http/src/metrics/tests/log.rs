@@ -60,13 +60,7 @@ impl Bench {
 
     fn put(&mut self, size: usize) -> bool {
         let body = vec![7; size];
-        let put = Command::Put {
-            tube: None,
-            pri: 1,
-            delay: 0,
-            ttr: 100,
-            body: (&body).into(),
-        };
+        let put = Command::put(1, 0, 100, &body);
         self.run(put, 1)
     }
 

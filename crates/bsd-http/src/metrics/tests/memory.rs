@@ -17,13 +17,7 @@ fn uses(engine: &Engine, now: Now) -> [u64; 4] {
 
 fn put(engine: &mut Engine, client: ClientId, body: &[u8], now: Now) -> bool {
     let before = engine.queue().stats().total_jobs;
-    let put = Command::Put {
-        tube: None,
-        pri: 1,
-        delay: 0,
-        ttr: 100,
-        body: body.into(),
-    };
+    let put = Command::put(1, 0, 100, body);
     Yaml::of(engine, client, put, now);
     engine.queue().stats().total_jobs > before
 }
@@ -139,10 +133,10 @@ fn t22_full_memory_is_full_on_the_page_until_there_is_what_is_said_to_be_missing
     Yaml::of(&mut engine, client, Command::Delete(JobId(2)), now);
     assert!(put(&mut engine, client, &body, now));
     assert_eq!(of(&engine, "bsd_memory_full"), 1);
-    let later = Now {
-        mono: Time(now.mono.0 + 2_000_000_000),
-        wall_ns: now.wall_ns + 2_000_000_000,
-    };
+    let later = Now::new(
+        Time(now.mono.0 + 2_000_000_000),
+        now.wall_ns + 2_000_000_000,
+    );
     assert!(put(&mut engine, client, b"", later));
     assert_eq!(of(&engine, "bsd_memory_full"), 0);
     assert_eq!(of(&engine, "bsd_memory_missing_bytes"), 0);

@@ -107,17 +107,13 @@ fn t22_times_of_jobs_and_what_runs_here_are_what_this_test_did() {
     let now = Clock::start().now();
     let mut engine = Engine::open(&Options::default(), now).unwrap();
     let client = engine.connect();
-    let later = |ms: i64| Now {
-        mono: Time(now.mono.0 + ms * 1_000_000),
-        wall_ns: now.wall_ns + ms as u64 * 1_000_000,
+    let later = |ms: i64| {
+        Now::new(
+            Time(now.mono.0 + ms * 1_000_000),
+            now.wall_ns + ms as u64 * 1_000_000,
+        )
     };
-    let put = Command::Put {
-        tube: None,
-        pri: 1,
-        delay: 0,
-        ttr: 100,
-        body: b"".into(),
-    };
+    let put = Command::put(1, 0, 100, b"");
     for _ in 0..2 {
         Yaml::of(&mut engine, client, put.clone(), now);
     }
