@@ -162,6 +162,12 @@ impl Engine {
         matches!(self.mode, Mode::Follower { .. })
     }
 
+    /// The term in which it leads, of a queue that is one of several and leads.
+    #[must_use]
+    pub fn leads_in(&self) -> Option<u64> {
+        self.log()?.term_led()
+    }
+
     /// True if it is one of several: it follows or leads.
     #[must_use]
     pub fn is_one_of_several(&self) -> bool {

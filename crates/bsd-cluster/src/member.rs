@@ -41,6 +41,15 @@ pub struct Votes {
     pub learner_next: bool,
 }
 
+impl Votes {
+    /// It votes, and no membership is being left.
+    pub const VOTER: Votes = Votes {
+        incoming: true,
+        outgoing: false,
+        learner_next: false,
+    };
+}
+
 /// One member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {

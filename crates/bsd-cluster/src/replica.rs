@@ -13,7 +13,7 @@
 //!
 //! # What must stay true
 //!
-//! * A queue leads only in one term. When that is over, or the others have not heard of the member for
+//! * A queue leads only in one term, which its engine knows: [`Engine::leads_in`]. When that is over, or the others have not heard of the member for
 //!   too long because its ledger had no room, it is dropped with what it held, and the log is opened
 //!   again: [`Standing::LostLeadership`] asks for that.
 //! * A reply waits for its turn: until a majority has every entry that was decided in that turn and
@@ -81,8 +81,6 @@ pub struct Replica {
     node: Node,
     options: Options,
     role: Role,
-    /// The queue leads in this term.
-    leading: Option<u64>,
     /// Committed, and not applied by the queue that follows.
     pending: VecDeque<Committed>,
     pending_bytes: usize,
@@ -109,7 +107,6 @@ impl std::fmt::Debug for Replica {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Replica")
             .field("role", &self.role)
-            .field("leading", &self.leading)
             .finish_non_exhaustive()
     }
 }
@@ -121,7 +118,6 @@ impl Replica {
             node,
             options,
             role: Role::Follows(None),
-            leading: None,
             pending: VecDeque::new(),
             pending_bytes: 0,
             pending_max: PENDING_MAX,
@@ -155,16 +151,16 @@ impl Replica {
             Role::Leads(term) => Some(term),
             _ => None,
         };
-        let is_over = self.leading != term || self.room.has_been_silent(now.mono);
-        if self.leading.is_some() && is_over {
+        let leading = engine.leads_in();
+        let is_over = leading != term || self.room.has_been_silent(now.mono);
+        if leading.is_some() && is_over {
             return Ok(Standing::LostLeadership);
         }
-        if let Some(term) = self.may_lead()
+        if let Some(term) = self.may_lead(engine)
             && let Some(follower) = engine.as_follower()
         {
             let index = self.node.last_index();
             follower.lead(Stamp { index, term }, now)?;
-            self.leading = Some(term);
             // What happened just now, as the rest of a kick, waits for this turn, even if the turn may
             // propose nothing.
             self.turn += 1;
@@ -173,7 +169,7 @@ impl Replica {
             }
         }
         self.make_way(engine, now)?;
-        let (Some(term), Some(mut leader)) = (self.leading, engine.as_leader()) else {
+        let (Some(term), Some(mut leader)) = (engine.leads_in(), engine.as_leader()) else {
             return Ok(Standing::Follows);
         };
         if !self.node.takes_proposals() {
@@ -194,11 +190,11 @@ impl Replica {
 
     /// The term in which the queue is to lead from now on. Whatever was decided before is applied: also
     /// in the same term, if it has led in it and fell because its disk was full.
-    fn may_lead(&self) -> Option<u64> {
+    fn may_lead(&self, engine: &Engine) -> Option<u64> {
         let Role::Leads(term) = self.role else {
             return None;
         };
-        let is_ready = self.leading.is_none() && self.pending.is_empty();
+        let is_ready = engine.leads_in().is_none() && self.pending.is_empty();
         let has_all = self.node.last_index() == self.committed.index;
         (is_ready && has_all && !self.room.is_ledger_full()).then_some(term)
     }
@@ -221,7 +217,7 @@ impl Replica {
             leader.set_others_full(self.node.lacks_room());
         }
         let is_short = engine.log().is_some_and(Log::is_disk_full);
-        let is_due = match (self.role, self.leading) {
+        let is_due = match (self.role, engine.leads_in()) {
             (Role::Leads(_), Some(_)) => self.room.leads_in_vain(is_short, now.mono),
             (Role::Leads(_), None) => self.room.is_unfit(now.mono),
             _ => false,
@@ -247,7 +243,7 @@ impl Replica {
         sink: &mut dyn ReplySink,
         now: Now,
     ) -> Result<(), ReplicaError> {
-        if self.leading.is_none() {
+        if engine.leads_in().is_none() {
             engine.follow_on(now)?;
             return Ok(());
         }
@@ -331,13 +327,14 @@ impl Replica {
         self.room.ledger_goes_on();
         self.confirmed = self.confirmed.max(reads_confirmed.unwrap_or(0));
         self.snapshots.extend(snapshots);
+        let (leading, is_falling) = (engine.leads_in(), self.is_falling(engine));
         for entry in committed {
             self.committed = Stamp {
                 index: entry.mark.index,
                 term: entry.mark.term,
             };
             // What was decided in an earlier lead is applied by the queue that follows.
-            if self.leading.is_none_or(|term| entry.mark.term != term) || self.is_falling() {
+            if leading.is_none_or(|term| entry.mark.term != term) || is_falling {
                 self.pending_bytes += cost(&entry);
                 self.pending.push_back(entry);
             }
@@ -356,7 +353,7 @@ impl Replica {
         if self.room.is_ledger_full() {
             return Ok(());
         }
-        if self.leading.is_some() && self.pending.is_empty() {
+        if engine.leads_in().is_some() && self.pending.is_empty() {
             engine.release(self.committed, now)?;
             self.node.applied(self.committed.index);
         } else if let Some(follower) = engine.as_follower() {
@@ -366,8 +363,8 @@ impl Replica {
         Ok(())
     }
 
-    fn is_falling(&self) -> bool {
-        match (self.leading, self.role) {
+    fn is_falling(&self, engine: &Engine) -> bool {
+        match (engine.leads_in(), self.role) {
             (Some(term), Role::Leads(of)) => term != of,
             (Some(_), _) => true,
             (None, _) => false,
@@ -422,7 +419,6 @@ impl Replica {
     /// # Errors
     /// If the log cannot be opened again.
     pub fn step_down(&mut self, engine: &mut Engine, now: Now) -> Result<(), ReplicaError> {
-        self.leading = None;
         self.room.fell(now.mono);
         self.is_quieting = false;
         self.barriers.clear();
@@ -441,7 +437,7 @@ impl Replica {
     pub fn acknowledge(&mut self, engine: &mut Engine) -> Ticket {
         // What is committed when another one leads may be that one's, under the numbers of what was
         // decided here.
-        if self.leading.is_some() && !self.is_falling() {
+        if self.leads(engine) {
             for barrier in &self.barriers {
                 if let Until::Committed(index, asked) = barrier.until
                     && index <= self.committed.index
@@ -462,7 +458,7 @@ impl Replica {
                 leader.acknowledge_turn(self.acknowledged);
             }
         }
-        match self.leading {
+        match engine.leads_in() {
             Some(_) => Ticket::turn(self.acknowledged),
             None => Ticket::NONE,
         }
@@ -476,11 +472,11 @@ impl Replica {
 
     /// True if the next turn should come at once.
     #[must_use]
-    pub fn has_work(&self) -> bool {
+    pub fn has_work(&self, engine: &Engine) -> bool {
         self.has_ready()
-            || self.is_falling()
+            || self.is_falling(engine)
             || !self.pending.is_empty() && self.room.next_deadline().is_none()
-            || self.may_lead().is_some()
+            || self.may_lead(engine).is_some()
     }
 
     /// When the next turn has to begin, if nothing happens before.
@@ -565,9 +561,9 @@ impl Replica {
     /// Role of the node, as far as it knows: a member that has been elected and cannot lead yet
     /// does not know the leader.
     #[must_use]
-    pub fn role(&self) -> Role {
+    pub fn role(&self, engine: &Engine) -> Role {
         match self.role {
-            Role::Leads(_) if self.leading.is_none() => Role::Follows(None),
+            Role::Leads(_) if engine.leads_in().is_none() => Role::Follows(None),
             role => role,
         }
     }
@@ -580,8 +576,8 @@ impl Replica {
 
     /// True while clients are served here.
     #[must_use]
-    pub fn leads(&self) -> bool {
-        self.leading.is_some() && !self.is_falling()
+    pub fn leads(&self, engine: &Engine) -> bool {
+        engine.leads_in().is_some() && !self.is_falling(engine)
     }
 
     /// True if everything up to this entry is known to be committed, and is here.
@@ -592,8 +588,8 @@ impl Replica {
 
     /// Whether a copy of a log with this base would take the place of this one now.
     #[must_use]
-    pub fn wants(&self, base: &Base) -> bool {
-        self.leading.is_none() && self.node.accepts_snapshot(base)
+    pub fn wants(&self, base: &Base, engine: &Engine) -> bool {
+        engine.leads_in().is_none() && self.node.accepts_snapshot(base)
     }
 
     /// A copy of the log of another member has come and is complete under `cluster/incoming`: it takes
@@ -614,7 +610,7 @@ impl Replica {
         let ledger_dir = super::ledger_dir(&dir);
         // If it cannot be removed, the next copy or start does it.
         let discard = || _ = super::install::discard(&fs, &ledger_dir);
-        if !self.wants(&base) {
+        if !self.wants(&base, engine) {
             discard();
             return Ok(false);
         }

@@ -379,7 +379,12 @@ impl Server {
         if may_go_on || !self.leaving.is_empty() || self.core.outputs.has_dirty() {
             return Some(Duration::ZERO);
         }
-        if self.forward.has_work() || self.member.as_ref().is_some_and(|it| it.has_work()) {
+        if self.forward.has_work()
+            || self
+                .member
+                .as_ref()
+                .is_some_and(|it| it.has_work(&self.core.engine))
+        {
             return Some(Duration::ZERO);
         }
         let now = self.clock.now();

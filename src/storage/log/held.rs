@@ -86,6 +86,11 @@ impl Held {
         }
     }
 
+    /// The term of the entries that the next frames will be.
+    pub(super) fn term(&self) -> u64 {
+        self.next.term
+    }
+
     /// The entry that the next frame will be is another one: entries that are no frames were added.
     ///
     /// # Panics

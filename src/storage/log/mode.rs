@@ -109,6 +109,11 @@ impl Log {
         self.mode.held_mut()
     }
 
+    /// The term in which it leads, if it does.
+    pub(crate) fn term_led(&self) -> Option<u64> {
+        self.mode.held().map(Held::term)
+    }
+
     /// Lead: from now on frames are held, and the next one is the entry after `last`.
     ///
     /// # Panics

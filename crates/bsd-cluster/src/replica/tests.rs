@@ -197,16 +197,25 @@ fn members() -> Members {
             id: NodeId(id),
             peer: format!("127.0.0.1:{id}"),
             client: String::new(),
-            votes: Votes {
-                incoming: true,
-                ..Votes::default()
-            },
+            votes: Votes::VOTER,
         });
     }
     members
 }
 
 impl Life {
+    fn leads(&self) -> bool {
+        self.replica.leads(&self.engine)
+    }
+
+    fn role(&self) -> Role {
+        self.replica.role(&self.engine)
+    }
+
+    fn may_lead(&self) -> bool {
+        self.replica.may_lead(&self.engine).is_some()
+    }
+
     /// A start, as a server's.
     fn begin(disk: &SimFs, seed: u64, now: Now) -> Result<Life, OpenError> {
         let (fs, dir): (Arc<dyn Fs>, _) = (Arc::new(disk.clone()), Path::new(DIR));
@@ -329,7 +338,7 @@ impl World {
         }
         let mut standing = life.replica.begin(&mut life.engine, now).unwrap();
         assert!(
-            !life.replica.leads() || life.engine.after() == Ticket::turn(life.replica.turn),
+            !life.leads() || life.engine.after() == Ticket::turn(life.replica.turn),
             "what happens waits for this turn"
         );
         if standing == Standing::LostLeadership {
@@ -399,7 +408,7 @@ impl World {
         let has_replied = !replies.0.is_empty();
         life.replica.propose(&mut life.engine, has_replied).unwrap();
         let mut asked = std::mem::take(&mut life.asked).into_iter();
-        let term = match life.replica.role() {
+        let term = match life.role() {
             Role::Leads(term) => term,
             _ => 0,
         };
@@ -448,7 +457,7 @@ impl World {
     }
 
     fn leader(&self) -> Option<usize> {
-        let leads = |site: &Site| site.life.as_ref().is_some_and(|life| life.replica.leads());
+        let leads = |site: &Site| site.life.as_ref().is_some_and(Life::leads);
         self.sites.iter().position(leads)
     }
 
@@ -474,7 +483,7 @@ impl World {
     fn move_member(&mut self) {
         let (id, client) = (NodeId(1 + self.random.below(3_u64)), self.now.mono.0);
         for life in self.sites.iter_mut().filter_map(|site| site.life.as_mut()) {
-            if life.replica.leads() {
+            if life.leads() {
                 // Another change may be under way.
                 let _ = life.replica.change(Change::Move {
                     id,
@@ -546,7 +555,7 @@ impl World {
     fn is_settled(&self) -> bool {
         let lives = self.sites.iter().filter_map(|site| site.life.as_ref());
         let statuses: Vec<_> = lives.clone().map(|life| life.replica.status()).collect();
-        let leads = lives.clone().filter(|life| life.replica.leads()).count() == 1;
+        let leads = lives.clone().filter(|life| life.leads()).count() == 1;
         let commit = statuses[0].commit;
         let same = statuses
             .iter()
@@ -554,8 +563,7 @@ impl World {
         let written = lives
             .clone()
             .all(|life| life.engine.stamp().index == commit);
-        let is_role =
-            |life: &Life| matches!(life.replica.role(), Role::Leads(_) | Role::Follows(Some(_)));
+        let is_role = |life: &Life| matches!(life.role(), Role::Leads(_) | Role::Follows(Some(_)));
         leads && same && written && lives.clone().all(is_role) && lives.count() == 3
     }
 

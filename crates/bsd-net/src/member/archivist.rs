@@ -53,7 +53,10 @@ impl Archiving {
 impl Member {
     /// Tell the archivist whether this member leads. Before requests of clients are run in a turn.
     pub(super) fn tell_archivist(&mut self, engine: &mut Engine) {
-        let role = self.replica.as_ref().map(|it| (it.leads(), it.role()));
+        let role = self
+            .replica
+            .as_ref()
+            .map(|it| (it.leads(engine), it.role(engine)));
         let term = match role {
             Some((true, Role::Leads(term))) => Some(term),
             _ => None,

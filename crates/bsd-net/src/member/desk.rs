@@ -270,7 +270,7 @@ impl Member {
                 Ok(()) => Ok(format!("removing member {id}")),
                 Err(why) => refused(&why),
             },
-            (Ask::Transfer(id), Some(replica)) if replica.leads() => {
+            (Ask::Transfer(id), Some(replica)) if replica.leads(engine) => {
                 match replica.members().get(id).map(|it| it.votes.incoming) {
                     None => refused(&format_args!("there is no member {id}")),
                     Some(_) if id == self.me.node => {
@@ -288,7 +288,7 @@ impl Member {
                     )),
                 }
             }
-            (Ask::Transfer(_), Some(replica)) => match replica.role() {
+            (Ask::Transfer(_), Some(replica)) => match replica.role(engine) {
                 Role::Follows(Some(leader)) => {
                     refused(&format_args!("member {leader} leads: ask that one"))
                 }
@@ -318,7 +318,7 @@ impl Member {
                 http: http.unwrap_or_default().to_owned(),
             }
         });
-        let standing = match replica.role() {
+        let standing = match replica.role(engine) {
             Role::Leads(_) => Standing::Leads,
             Role::Follows(Some(_)) => Standing::Follows,
             Role::Follows(None) => Standing::Alone,

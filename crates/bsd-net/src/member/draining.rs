@@ -34,8 +34,8 @@ impl Draining {
     /// A queue that leads says how it is; one that follows is as its leader says, and so is what it
     /// begins to lead with.
     pub(super) fn agree(&mut self, replica: &Replica, peers: &mut Peers, engine: &mut Engine) {
-        self.known = match replica.role() {
-            Role::Leads(_) if replica.leads() => Some(engine.is_draining()),
+        self.known = match replica.role(engine) {
+            Role::Leads(_) if replica.leads(engine) => Some(engine.is_draining()),
             // It was not here when its predecessor said so.
             Role::Leads(_) => self
                 .known

@@ -219,7 +219,7 @@ impl Member {
     /// Messages of peers may commit decisions of earlier turns: their replies need not wait for
     /// this turn's sync.
     fn conclude(&mut self, engine: &mut Engine, now: Now) -> Result<(), ReplicaError> {
-        let Some(replica) = self.replica.as_mut().filter(|replica| replica.leads()) else {
+        let Some(replica) = self.replica.as_mut().filter(|it| it.leads(engine)) else {
             return Ok(());
         };
         if replica.has_ready() {
@@ -264,7 +264,7 @@ impl Member {
 
     fn read(&mut self, mail: Mail, engine: &mut Engine, now: Now) -> Result<(), ReplicaError> {
         match mail {
-            Mail::Join(join, answer) => self.consider(join, answer),
+            Mail::Join(join, answer) => self.consider(join, answer, engine),
             Mail::Joined(cluster, members, answer) => {
                 let joined = match self.replica {
                     Some(_) => Ok(()),
@@ -301,7 +301,7 @@ impl Member {
                 let is_wanted = self
                     .replica
                     .as_ref()
-                    .is_some_and(|replica| replica.wants(&base));
+                    .is_some_and(|replica| replica.wants(&base, engine));
                 let installed = match (is_wanted, &mut self.replica) {
                     (true, _) => self.while_reading(engine, now, |replica, engine| {
                         replica.install(engine, base, now)
@@ -354,7 +354,7 @@ impl Member {
     }
 
     /// Someone asks to be added.
-    fn consider(&mut self, join: Join, answer: Sender<JoinAnswer>) {
+    fn consider(&mut self, join: Join, answer: Sender<JoinAnswer>, engine: &Engine) {
         let refuse = |why: String| {
             // Anyone who asked may be gone.
             let _ = answer.send(JoinAnswer::Refused(why));
@@ -362,8 +362,8 @@ impl Member {
         let Some(replica) = &mut self.replica else {
             return refuse("the server there is no member of a cluster itself".into());
         };
-        if !replica.leads() {
-            let leader = match replica.role() {
+        if !replica.leads(engine) {
+            let leader = match replica.role(engine) {
                 Role::Follows(Some(leader)) => Some(leader),
                 _ => None,
             };
@@ -408,8 +408,8 @@ impl Member {
 
     /// Whether a stop that was asked for, now or before, may be now. A leader transfers leadership
     /// first: so the clients need not wait until the others miss it.
-    pub(super) fn may_stop(&mut self, is_asked: bool, now: Time) -> bool {
-        let leads = self.replica.as_ref().is_some_and(|replica| replica.leads());
+    pub(super) fn may_stop(&mut self, is_asked: bool, engine: &Engine, now: Time) -> bool {
+        let leads = self.replica.as_ref().is_some_and(|it| it.leads(engine));
         if let Some(at) = self.stops_at {
             return !leads || now >= at;
         }
@@ -512,14 +512,14 @@ impl Member {
         }
         self.peers.flush(now.mono);
         self.acknowledged = replica.acknowledge(&mut core.engine);
-        self.follow_members(now);
+        self.follow_members(&core.engine, now);
         self.send_snapshots();
         self.report(&core.engine, now);
         Ok(())
     }
 
     /// The peers are those of the membership.
-    fn follow_members(&mut self, now: Now) {
+    fn follow_members(&mut self, engine: &Engine, now: Now) {
         let Some(replica) = &mut self.replica else {
             return;
         };
@@ -530,8 +530,8 @@ impl Member {
             let members = &self.members;
             self.failing.retain(|id, _| members.get(*id).is_some());
         }
-        self.peers.set_leads(replica.leads());
-        let (members, cluster, leads) = (&self.members, self.me.cluster, replica.leads());
+        let (members, cluster, leads) = (&self.members, self.me.cluster, replica.leads(engine));
+        self.peers.set_leads(leads);
         self.joining.retain(|(join, answer)| {
             let told = match members.get(join.node) {
                 Some(_) => JoinAnswer::Invited {
@@ -565,14 +565,14 @@ impl Member {
     }
 
     /// Where clients have to go.
-    pub(super) fn leader(&self) -> Leader {
+    pub(super) fn leader(&self, engine: &Engine) -> Leader {
         let Some(replica) = &self.replica else {
             return Leader::None;
         };
-        if replica.leads() {
+        if replica.leads(engine) {
             return Leader::Ourselves;
         }
-        let Role::Follows(Some(leader)) = replica.role() else {
+        let Role::Follows(Some(leader)) = replica.role(engine) else {
             return Leader::None;
         };
         let address = self.peers.client_address(leader);
@@ -589,10 +589,10 @@ impl Member {
     }
 
     /// True if another turn should come at once.
-    pub(super) fn has_work(&self) -> bool {
+    pub(super) fn has_work(&self, engine: &Engine) -> bool {
         self.replica
             .as_ref()
-            .is_some_and(|replica| replica.has_work())
+            .is_some_and(|replica| replica.has_work(engine))
     }
 
     /// When another turn has to come.
@@ -606,7 +606,7 @@ impl Member {
 
     /// Say who leads when that changes, and let other threads see how things are.
     fn report(&mut self, engine: &Engine, now: Now) {
-        let role = self.replica.as_ref().map(|replica| replica.role());
+        let role = self.replica.as_ref().map(|replica| replica.role(engine));
         let is_due = |at: Time| now.mono.since(at) >= REPORT_NS;
         if role == self.said && !self.reported_at.is_none_or(is_due) {
             return;

@@ -160,7 +160,7 @@ impl Site {
         self.member
             .replica
             .as_ref()
-            .is_some_and(|replica| replica.leads())
+            .is_some_and(|replica| replica.leads(&self.core.engine))
     }
 
     fn jobs(&self) -> u64 {
@@ -402,13 +402,21 @@ fn t21_a_stop_waits_for_a_successor_for_a_second_and_no_longer() {
     let (mut first, _second) = Site::two();
     let asked = first.now.mono;
     assert!(
-        !first.member.may_stop(true, asked),
+        !first.member.may_stop(true, &first.core.engine, asked),
         "it transfers leadership"
     );
     let after = |ns| Time(asked.0 + ns);
-    assert!(!first.member.may_stop(false, after(HAND_OVER_NS - 1)));
+    assert!(
+        !first
+            .member
+            .may_stop(false, &first.core.engine, after(HAND_OVER_NS - 1))
+    );
     assert!(first.leads(), "no one else does");
-    assert!(first.member.may_stop(false, after(HAND_OVER_NS)));
+    assert!(
+        first
+            .member
+            .may_stop(false, &first.core.engine, after(HAND_OVER_NS))
+    );
 }
 
 #[test]
@@ -449,8 +457,8 @@ fn g10_draining_outlives_its_leader_and_ends_where_the_next_one_ends_it() {
 fn t21_who_has_no_successor_stops_at_once() {
     let mut alone = Site::leader(&SimFs::new(1));
     let now = alone.now.mono;
-    assert!(!alone.member.may_stop(false, now));
-    assert!(alone.member.may_stop(true, now));
+    assert!(!alone.member.may_stop(false, &alone.core.engine, now));
+    assert!(alone.member.may_stop(true, &alone.core.engine, now));
 }
 
 #[test]
@@ -460,7 +468,7 @@ fn t17_a_stop_hands_the_lead_to_no_one_who_does_not_answer() {
     let lost = |site: &Site| site.member.peers.states().iter().all(|it| !it.is_connected);
     first.until("the connection is lost", |site| lost(site));
     let now = first.now.mono;
-    assert!(!first.leads() || first.member.may_stop(true, now));
+    assert!(!first.leads() || first.member.may_stop(true, &first.core.engine, now));
 }
 
 /// The standing at each step of reading the log while `work` is done.

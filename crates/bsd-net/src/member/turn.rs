@@ -23,7 +23,7 @@ impl Server {
     pub fn one_of_several(mut self, mut member: Member) -> Server {
         member.show(self.pulse.clone(), self.manager.heart(self.clock));
         self.forward
-            .leader_is(member.leader(), self.clock.now().mono);
+            .leader_is(member.leader(&self.core.engine), self.clock.now().mono);
         self.member = Some(Box::new(member));
         self.certify_links();
         self.show_certificates();
@@ -70,7 +70,8 @@ impl Server {
             self.send();
         }
         if let Some(member) = &mut self.member {
-            self.forward.leader_is(member.leader(), now.mono);
+            self.forward
+                .leader_is(member.leader(&self.core.engine), now.mono);
             member.note_forwarded(self.forward.count());
         }
         Ok(standing == Standing::Serves)
@@ -98,7 +99,7 @@ impl Server {
     /// Whether a stop that was asked for, now or before, may be now.
     pub(crate) fn may_stop(&mut self, is_asked: bool) -> bool {
         match &mut self.member {
-            Some(member) => member.may_stop(is_asked, self.core.now.mono),
+            Some(member) => member.may_stop(is_asked, &self.core.engine, self.core.now.mono),
             None => is_asked,
         }
     }

@@ -58,7 +58,7 @@ fn who_leads_serves_no_one_before_it_has_applied_all_that_is_committed() {
         (0..3).for_each(|site| world.turn(site, false));
         let life = world.life(heir);
         let stamp = life.engine.stamp().index;
-        leads = life.replica.leads();
+        leads = life.leads();
         assert!(
             !leads || stamp > 10_000,
             "it leads with the jobs of entry {stamp}"
@@ -139,13 +139,13 @@ fn t18_who_cannot_apply_takes_a_bounded_number_of_entries_and_goes_on_when_it_ca
 fn what_happens_as_it_begins_to_lead_waits_for_a_turn() {
     let mut world = World::new(1);
     let heir = world.heir();
-    while world.life(heir).replica.may_lead().is_none() {
+    while !world.life(heir).may_lead() {
         world.pass_time();
         (0..3).for_each(|site| world.turn(site, false));
     }
     let now = world.now;
     let life = world.life(heir);
-    assert!(!life.replica.leads());
+    assert!(!life.leads());
     life.replica.node.hand_over().expect("a peer is there");
     let standing = life.replica.begin(&mut life.engine, now).unwrap();
     assert_eq!(standing, Standing::Pauses);

@@ -282,7 +282,7 @@ impl Script {
         let mut lines = Vec::new();
         for (at, site) in self.world.sites.iter().enumerate() {
             let Some(life) = &site.life else { continue };
-            let role = life.replica.role();
+            let role = life.role();
             let before = std::mem::replace(&mut self.roles[at], role);
             let change = match (before, role) {
                 _ if before == role => continue,
@@ -402,7 +402,7 @@ fn state(site: &Site) -> String {
         return "down".to_owned();
     };
     let (replica, status) = (&life.replica, life.replica.status());
-    let mut text = match replica.role() {
+    let mut text = match life.role() {
         Role::Leads(_) => "leads".to_owned(),
         Role::Follows(Some(leader)) => format!("follows {}", leader.0),
         Role::Follows(None) => "knows no leader".to_owned(),
