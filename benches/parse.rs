@@ -10,11 +10,7 @@ use bsd::protocol::{Decoder, Limits, Reply, Request, encode};
 use bsd::types::JobId;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 
-const LIMITS: Limits = Limits {
-    job_size_max: 65_535,
-    memory_left: u64::MAX,
-    protocol: bsd::protocol::Protocol::Extended,
-};
+const LIMITS: Limits = Limits::of(65_535);
 
 /// The size of the bodies, bytes.
 const BODY_SIZE: usize = 100;

@@ -308,6 +308,20 @@ pub struct Counters {
     pub kicks: u32,
 }
 
+impl Counters {
+    /// The counts in the order of the fields, which is that of `stats-job`.
+    #[must_use]
+    pub const fn new([reserves, timeouts, releases, buries, kicks]: [u32; 5]) -> Counters {
+        Counters {
+            reserves,
+            timeouts,
+            releases,
+            buries,
+            kicks,
+        }
+    }
+}
+
 /// The longest tube name, in bytes.
 pub const TUBE_NAME_MAX: usize = 200;
 

@@ -166,13 +166,7 @@ fn any_job(input: &mut Input<'_>, last: JobId) -> (JobRecord, Option<u64>) {
         ttr: input.number() as u32,
         created_wall_ns: input.number(),
         deadline_wall_ns: (!deadline).then(|| input.number()),
-        counters: Counters {
-            reserves: counter(input),
-            timeouts: counter(input),
-            releases: counter(input),
-            buries: counter(input),
-            kicks: counter(input),
-        },
+        counters: Counters::new([(); 5].map(|()| counter(input))),
         body: any_body(input),
         attributes: any_attributes(input),
     };

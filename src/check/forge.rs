@@ -156,13 +156,7 @@ impl Worker {
                     bound: 3,
                 },
             ),
-            2 => self.ask(
-                engine,
-                Command::PauseTube {
-                    tube: tube.into(),
-                    delay: 100_000,
-                },
-            ),
+            2 => self.ask(engine, Command::pause_tube(tube, 100_000)),
             3 => self.ask(engine, Command::Delete(JobId(first))),
             _ => {}
         }

@@ -500,13 +500,7 @@ impl<'a> Life<'a> {
                 let kicked = kick.then(|| Effect::Ready(vec![id]));
                 let moved = [Effect::Attribute(id, Some(tube))];
                 let effect = Effect::All(kicked.into_iter().chain(moved).collect());
-                (
-                    JobAction::Move {
-                        tube: tube.into(),
-                        kick,
-                    },
-                    effect,
-                )
+                (JobAction::move_to(tube, kick), effect)
             }
         };
         let mut answers = Answers::default();
@@ -572,13 +566,7 @@ impl<'a> Life<'a> {
             }
             1 => {
                 let (tube, delay) = (tube(input), input.pick(&[0, 1, 30]));
-                self.ask(
-                    client,
-                    Command::PauseTube {
-                        tube: tube.into(),
-                        delay,
-                    },
-                );
+                self.ask(client, Command::pause_tube(tube, delay));
             }
             _ => {
                 self.finish_turn()?;

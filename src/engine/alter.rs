@@ -43,6 +43,13 @@ pub enum JobAction {
 }
 
 impl JobAction {
+    /// It is moved to this tube, and kicked there if `kick` says so.
+    #[must_use]
+    pub fn move_to(tube: impl Into<Box<str>>, kick: bool) -> JobAction {
+        let tube = tube.into();
+        JobAction::Move { tube, kick }
+    }
+
     /// Its name.
     #[must_use]
     pub fn word(&self) -> &'static str {
@@ -217,7 +224,7 @@ mod tests {
     fn open(fs: &SimFs) -> Result<Engine, crate::OpenError> {
         let options = Options {
             job_size_max: 2 << 20,
-            ..Options::simulated(&fs, "/log")
+            ..Options::simulated(fs, "/log")
         };
         Engine::open(&options, NOW)
     }
@@ -253,10 +260,7 @@ mod tests {
     /// Move all of them, three at a commit.
     fn move_all(fs: &SimFs) -> Result<(), String> {
         let mut engine = open(fs).map_err(|error| error.to_string())?;
-        let to = JobAction::Move {
-            tube: "to".into(),
-            kick: false,
-        };
+        let to = JobAction::move_to("to", false);
         for id in (1..=SIZES.len() as u64).map(JobId) {
             let done = engine.alter(id, &to, NOW, &mut Nowhere);
             let done = done.map_err(|error| error.to_string())?;
@@ -350,13 +354,7 @@ mod tests {
             lefts.push(put(left - short));
             // Buried, so that the move has a record of its state too.
             let id = JobId(1);
-            for action in [
-                JobAction::Bury,
-                JobAction::Move {
-                    tube: "to".into(),
-                    kick: true,
-                },
-            ] {
+            for action in [JobAction::Bury, JobAction::move_to("to", true)] {
                 let done = engine.alter(id, &action, NOW, &mut Nowhere);
                 assert!(matches!(done.unwrap(), Altered::Done), "{short}");
                 engine.commit(NOW).unwrap();
@@ -391,10 +389,7 @@ mod tests {
             let mut engine = open(&image).unwrap();
             fill(&mut engine);
             let wanted = jobs(&image.crash_image(Crash::KeepAll));
-            let to = JobAction::Move {
-                tube: "t".repeat(200).into(),
-                kick: false,
-            };
+            let to = JobAction::move_to("t".repeat(200), false);
             // What a job has in another tube takes room that no other record gives back.
             let mut move_one = |id: u64| {
                 let done = engine.alter(JobId(id), &to, NOW, &mut Nowhere).unwrap();

@@ -299,7 +299,7 @@ mod tests {
     }
 
     fn open(disk: &SimFs) -> Engine {
-        let options = Options::simulated(&disk, "/data");
+        let options = Options::simulated(disk, "/data");
         Engine::open(&options, NOW).unwrap()
     }
 
@@ -345,10 +345,7 @@ mod tests {
         };
         let id = engine.put_with(&PLAIN, &moved, NOW).unwrap().unwrap();
         assert_eq!(engine.queue().job(id).unwrap().tube, "dead");
-        let action = JobAction::Move {
-            tube: "mail".into(),
-            kick: false,
-        };
+        let action = JobAction::move_to("mail", false);
         let altered = engine.alter(id, &action, NOW, &mut Ignored).unwrap();
         assert_eq!(altered, Altered::Done);
         engine.commit(NOW).unwrap();

@@ -217,10 +217,7 @@ mod tests {
         put(&mut engine, client);
         let feed = Arc::new(Feed::new(|| ()));
         engine.listen(&feed, NOW);
-        let to = JobAction::Move {
-            tube: "to".into(),
-            kick: false,
-        };
+        let to = JobAction::move_to("to", false);
         engine.alter(JobId(1), &to, NOW, &mut Nowhere).unwrap();
         engine.commit(NOW).unwrap();
         engine.tell_events(NOW);

@@ -282,7 +282,7 @@ mod tests {
     }
 
     fn open(fs: &SimFs) -> Engine {
-        let options = Options::simulated(&fs, "/log");
+        let options = Options::simulated(fs, "/log");
         Engine::open(&options, NOW).unwrap()
     }
 
@@ -382,10 +382,7 @@ mod tests {
 
     #[test]
     fn a_job_that_someone_has_changed_is_held_no_more() {
-        let move_to = |tube: &str| JobAction::Move {
-            tube: tube.into(),
-            kick: false,
-        };
+        let move_to = |tube: &str| JobAction::move_to(tube, false);
         let ways = [
             vec![JobAction::Kick],
             vec![JobAction::Kick, JobAction::Bury],

@@ -151,7 +151,7 @@ mod tests {
     fn open(fs: &SimFs) -> Engine {
         let options = Options {
             job_size_max: 4 << 20,
-            ..Options::simulated(&fs, "/log")
+            ..Options::simulated(fs, "/log")
         };
         Engine::open(&options, NOW).unwrap()
     }

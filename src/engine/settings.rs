@@ -224,7 +224,7 @@ mod tests {
     }
 
     fn options(disk: &SimFs) -> Options {
-        Options::simulated(&disk, "/data")
+        Options::simulated(disk, "/data")
     }
 
     fn open(disk: &SimFs) -> Engine {

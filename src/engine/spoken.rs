@@ -1,7 +1,7 @@
 //! A queue that is spoken to as a client speaks, in virtual time, on a simulated disk: for tests.
 
 use super::{Altered, Engine, JobAction, Options, ReplySink};
-use crate::protocol::{Decoder, Limits, Protocol, Reply, encode};
+use crate::protocol::{Decoder, Limits, Reply, encode};
 use crate::storage::SimFs;
 use crate::storage::disk::sim::Crash;
 use crate::types::{ClientId, JobId, JobState, Now, SECOND_NS, Ticket, Time};
@@ -31,7 +31,7 @@ pub(super) fn engine(disk: &SimFs, now: Now) -> Engine {
 }
 
 pub(super) fn try_engine(disk: &SimFs, now: Now) -> Result<Engine, crate::OpenError> {
-    let options = Options::simulated(&disk, "/log");
+    let options = Options::simulated(disk, "/log");
     Engine::open(&options, now)
 }
 
@@ -75,11 +75,7 @@ impl Server {
     pub(super) fn try_say_as(&mut self, client: ClientId, line: &str) -> Option<String> {
         let bytes = format!("{line}\r\n");
         let (mut decoder, mut replies) = (Decoder::default(), Replies::default());
-        let limits = Limits {
-            job_size_max: 65_535,
-            memory_left: u64::MAX,
-            protocol: Protocol::Extended,
-        };
+        let limits = Limits::of(65_535);
         let mut input = bytes.as_bytes();
         let request = decoder.decode(&mut input, limits).expect("a whole request");
         self.engine.run(client, request, self.now, &mut replies);

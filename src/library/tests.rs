@@ -26,7 +26,7 @@ use crate::storage::disk::sim::{Fault, OpKind};
 use crate::types::{JobId, JobState};
 
 fn options(disk: &SimFs) -> Options {
-    Options::simulated(&disk, "/log")
+    Options::simulated(disk, "/log")
 }
 
 fn on(disk: &SimFs) -> Queue {

@@ -17,11 +17,7 @@ const LIMITS: [Limits; 4] = [
         memory_left: u64::MAX,
         protocol: Protocol::Beanstalkd,
     },
-    Limits {
-        job_size_max: 65_535,
-        memory_left: u64::MAX,
-        protocol: Protocol::Extended,
-    },
+    Limits::of(65_535),
     Limits {
         job_size_max: 10,
         memory_left: 10,

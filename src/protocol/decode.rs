@@ -55,6 +55,18 @@ pub struct Limits {
     pub protocol: Protocol,
 }
 
+impl Limits {
+    /// Every command, and bodies of this size at most, however much memory they take.
+    #[must_use]
+    pub const fn of(job_size_max: u32) -> Limits {
+        Limits {
+            job_size_max,
+            memory_left: u64::MAX,
+            protocol: Protocol::Extended,
+        }
+    }
+}
+
 impl Decoder {
     /// Decodes the next request and removes its bytes from the front of `input`, which holds the
     /// bytes that have arrived and were not decoded yet. `None`: more bytes are needed, and all of

@@ -241,10 +241,7 @@ fn pause_tube(rest: &[u8]) -> Option<Request<'_>> {
     let (name, rest) = rest[blanks..].split_at(name_size);
     let delay = last_u32(rest)?;
     match tube_name(name) {
-        Some(tube) => command(Command::PauseTube {
-            tube: tube.into(),
-            delay,
-        }),
+        Some(tube) => command(Command::pause_tube(tube, delay)),
         None => Some(Request::refused(Refusal::BadFormat, Some(Op::PauseTube))),
     }
 }
@@ -570,10 +567,7 @@ mod tests {
             line(longest[0].as_bytes()),
             Request::Command(Command::Use((&name).into()))
         );
-        let pause = Request::Command(Command::PauseTube {
-            tube: (&name).into(),
-            delay: 1,
-        });
+        let pause = Request::Command(Command::pause_tube(&name, 1));
         assert_eq!(line(longest[1].as_bytes()), pause);
         assert_eq!(line(too_long[0].as_bytes()), BAD_FORMAT);
         assert_eq!(line(too_long[1].as_bytes()), BAD_FORMAT_COUNTED);

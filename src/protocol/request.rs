@@ -437,6 +437,13 @@ impl<'a> Command<'a> {
         }
     }
 
+    /// `pause-tube`, for this many seconds.
+    #[must_use]
+    pub fn pause_tube(tube: impl Into<Cow<'a, str>>, delay: u32) -> Command<'a> {
+        let tube = tube.into();
+        Command::PauseTube { tube, delay }
+    }
+
     /// `reserve`, or with a timeout `reserve-with-timeout`.
     #[must_use]
     pub fn reserve(timeout: Option<Duration>) -> Command<'a> {

@@ -256,6 +256,22 @@ pub struct Damage {
     pub jobs: Vec<JobId>,
 }
 
+impl Damage {
+    /// Damage of a file, at this offset and of this many bytes if that is known, that names no job.
+    pub(crate) fn new(
+        file: impl Into<String>,
+        range: Option<(u64, u64)>,
+        what: impl Into<String>,
+    ) -> Damage {
+        Damage {
+            file: file.into(),
+            range,
+            what: what.into(),
+            jobs: Vec::new(),
+        }
+    }
+}
+
 impl fmt::Display for Damage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.file)?;

@@ -317,11 +317,7 @@ mod tests {
     use super::*;
     use crate::output::Outputs;
 
-    const LIMITS: Limits = Limits {
-        job_size_max: 1 << 20,
-        memory_left: u64::MAX,
-        protocol: bsd::protocol::Protocol::Extended,
-    };
+    const LIMITS: Limits = Limits::of(1 << 20);
 
     /// A connection and its client.
     fn pair() -> (Connection, UnixStream) {

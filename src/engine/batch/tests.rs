@@ -23,7 +23,7 @@ impl ReplySink for Replies {
 }
 
 fn try_open(fs: &SimFs) -> Result<Engine, crate::OpenError> {
-    let options = Options::simulated(&fs, "/log");
+    let options = Options::simulated(fs, "/log");
     Engine::open(&options, NOW)
 }
 

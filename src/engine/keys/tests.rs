@@ -38,7 +38,7 @@ impl ReplySink for Replies {
 fn try_open(fs: &SimFs) -> Result<Engine, crate::OpenError> {
     let options = Options {
         job_size_max: 1 << 20,
-        ..Options::simulated(&fs, "/log")
+        ..Options::simulated(fs, "/log")
     };
     Engine::open(&options, NOW)
 }
@@ -198,10 +198,7 @@ fn a_job_that_is_moved_claims_its_key_in_its_new_tube_and_the_oldest_one_is_repl
     run(&mut engine, client, keep("a"));
     run(&mut engine, client, Command::Use("dead".into()));
     run(&mut engine, client, keep("a"));
-    let action = JobAction::Move {
-        tube: "dead".into(),
-        kick: false,
-    };
+    let action = JobAction::move_to("dead", false);
     engine
         .alter(JobId(1), &action, NOW, &mut Replies::default())
         .unwrap();

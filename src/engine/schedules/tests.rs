@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::engine::{Options, ReplySink};
-use crate::protocol::{Command, Decoder, Limits, Protocol, Reply, Request, encode};
+use crate::protocol::{Command, Decoder, Limits, Reply, Request, encode};
 use crate::storage::SimFs;
 use crate::storage::disk::sim::Crash;
 use crate::types::{ClientId, Ticket};
@@ -31,7 +31,7 @@ struct Server {
 }
 
 fn options(disk: &SimFs) -> Options {
-    Options::simulated(&disk, "/log")
+    Options::simulated(disk, "/log")
 }
 
 /// The order to set a schedule of this name, which ends a pause.
@@ -94,11 +94,7 @@ impl Server {
     fn say(&mut self, line: &str) -> String {
         let bytes = format!("{line}\r\n");
         let (mut decoder, mut replies) = (Decoder::default(), Replies::default());
-        let limits = Limits {
-            job_size_max: self.job_size_max,
-            memory_left: u64::MAX,
-            protocol: Protocol::Extended,
-        };
+        let limits = Limits::of(self.job_size_max);
         let mut input = bytes.as_bytes();
         let request = decoder.decode(&mut input, limits).expect("a whole request");
         self.engine

@@ -4,11 +4,7 @@ use super::super::any_bytes::Feed;
 use super::*;
 use crate::types::JobId;
 
-const LIMITS: Limits = Limits {
-    job_size_max: 100,
-    memory_left: u64::MAX,
-    protocol: Protocol::Extended,
-};
+const LIMITS: Limits = Limits::of(100);
 
 const BAD_FORMAT: Request<'_> = Request::refused(Refusal::BadFormat, None);
 

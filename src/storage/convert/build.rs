@@ -4,21 +4,20 @@
 //! to the requested directory (`incomplete`); after every byte is durable, read back and checked,
 //! the directory gets its name.
 
-use crate::storage::log::files::Files;
 use std::path::Path;
 use std::sync::Arc;
 
 use crate::ErrorClass;
-use crate::storage::disk::{Fs, ReadFile};
-use crate::storage::error::{OpenError, ReplayError};
+use crate::storage::disk::Fs;
+use crate::storage::error::OpenError;
 use crate::storage::format::Record;
 use crate::storage::format::names::is_of_a_log;
 use crate::storage::incomplete::IncompleteDir;
 use crate::storage::inspect::Inspection;
 use crate::storage::log::sync::SyncPolicy;
 use crate::storage::log::{AppendError, Log, LogOptions, Purpose};
-use crate::storage::recover::Replay;
-use crate::types::{JobId, Now, Place};
+use crate::storage::recover::Fresh;
+use crate::types::{JobId, Now};
 
 /// A log that is being built. Dropped before [`Build::finish`], it is removed.
 #[derive(Debug)]
@@ -120,19 +119,5 @@ pub(in crate::storage) fn check(fs: &Arc<dyn Fs>, dir: &Path) -> Result<Inspecti
     match new.losses.first() {
         None => Ok(new),
         Some(loss) => Err(OpenError::not_kept(dir, loss)),
-    }
-}
-
-/// A new log has nothing to replay.
-struct Fresh;
-
-impl Replay for Fresh {
-    fn replay(
-        &mut self,
-        _: &mut Files<dyn ReadFile>,
-        _: Place,
-        _: &Record<'_>,
-    ) -> Result<(), ReplayError> {
-        Err(ReplayError::new("the directory is not empty"))
     }
 }

@@ -358,13 +358,7 @@ mod tests {
     fn jobs_are_there_as_they_were_described() {
         let disk = SimFs::new(1);
         let mut load = begin(&disk);
-        let counters = Counters {
-            reserves: 3,
-            timeouts: 1,
-            releases: 2,
-            buries: 4,
-            kicks: 5,
-        };
+        let counters = Counters::new([3, 1, 2, 4, 5]);
         let delayed = |id, deadline| JobRecord {
             state: JobState::Delayed,
             delay: 10,

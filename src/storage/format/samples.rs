@@ -73,13 +73,7 @@ pub(in crate::storage) fn one_of_each() -> Vec<Record<'static>> {
             deadline_wall_ns: WALL_NS + 30_000_000_000,
             pri: 512,
             delay: 30,
-            counters: Counters {
-                reserves: 5,
-                timeouts: 4,
-                releases: 3,
-                buries: 2,
-                kicks: 1,
-            },
+            counters: Counters::new([5, 4, 3, 2, 1]),
         },
         Record::Pause {
             tube: "mail",
@@ -202,13 +196,7 @@ impl Parts {
                 deadline_wall_ns: number(random),
                 pri: number(random) as u32,
                 delay: number(random) as u32,
-                counters: Counters {
-                    reserves: number(random) as u32,
-                    timeouts: number(random) as u32,
-                    releases: number(random) as u32,
-                    buries: number(random) as u32,
-                    kicks: number(random) as u32,
-                },
+                counters: Counters::new([(); 5].map(|()| number(random) as u32)),
             },
             2 => Record::Delete {
                 id: JobId(number(random)),

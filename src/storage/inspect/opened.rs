@@ -215,12 +215,7 @@ impl Opened {
 
 impl From<&Fault> for Damage {
     fn from(fault: &Fault) -> Damage {
-        Damage {
-            file: fault.file.clone(),
-            range: None,
-            what: fault.what.clone(),
-            jobs: Vec::new(),
-        }
+        Damage::new(fault.file.clone(), None, fault.what.clone())
     }
 }
 

@@ -132,13 +132,7 @@ mod tests {
         deadline_wall_ns: None,
         pri: 5,
         delay: 0,
-        counters: Counters {
-            reserves: 1,
-            timeouts: 0,
-            releases: 0,
-            buries: 0,
-            kicks: 0,
-        },
+        counters: Counters::new([1, 0, 0, 0, 0]),
     };
 
     #[test]

@@ -215,14 +215,11 @@ pub(in crate::storage) mod tests {
 
     use super::*;
     use crate::storage::SimFs;
-    use crate::storage::disk::ReadFile;
     use crate::storage::disk::{Fs, OpenMode};
-    use crate::storage::error::ReplayError;
     use crate::storage::format::Record;
-    use crate::storage::log::files::Files;
     use crate::storage::log::{Log, LogOptions, Purpose};
-    use crate::storage::recover::Replay;
-    use crate::types::{Now, Place, SegmentId};
+    use crate::storage::recover::Fresh;
+    use crate::types::{Now, SegmentId};
 
     fn paced(syncs_ns: &[i64]) -> Pace {
         let mut pace = Pace::new(Clock::start());
@@ -303,19 +300,6 @@ pub(in crate::storage) mod tests {
         assert_eq!(syncs.filter(|call| call.kind == OpKind::Sync).count(), 1);
     }
 
-    struct New;
-
-    impl Replay for New {
-        fn replay(
-            &mut self,
-            _: &mut Files<dyn ReadFile>,
-            _: Place,
-            _: &Record<'_>,
-        ) -> Result<(), ReplayError> {
-            Err(ReplayError::new("the log is not empty"))
-        }
-    }
-
     /// A new log that has a thread to sync on.
     pub(in crate::storage) fn log(disk: &SimFs, sync: SyncPolicy) -> Log {
         let options = LogOptions {
@@ -331,7 +315,9 @@ pub(in crate::storage) mod tests {
         };
         let now = Now::new(Time(0), 1);
         let fs: Arc<dyn Fs> = Arc::new(disk.clone());
-        Log::open(fs, options, now, &mut New, &|_, _| ()).unwrap().0
+        Log::open(fs, options, now, &mut Fresh, &|_, _| ())
+            .unwrap()
+            .0
     }
 
     /// Write something; returns up to where the log has come.

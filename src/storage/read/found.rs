@@ -195,14 +195,12 @@ impl Found {
                         refused.push(Refused { name, why });
                     }
                 }
-                Kind::Segment => found.refuse(Damage {
-                    file: entry.name,
-                    range: None,
-                    what: "this is no regular file, but a link, a directory or a device; put the \
-                           segment itself in its place"
-                        .to_owned(),
-                    jobs: Vec::new(),
-                }),
+                Kind::Segment => found.refuse(Damage::new(
+                    entry.name,
+                    None,
+                    "this is no regular file, but a link, a directory or a device; put the \
+                           segment itself in its place",
+                )),
                 Kind::Spare if entry.size >= u64::from(SEGMENT_SIZE_MIN) => {
                     found.spares.push((entry.name, entry.size));
                 }
@@ -317,12 +315,7 @@ fn shows_a_log(entry: &&DirEntry) -> bool {
 
 /// Damage in the header of a segment.
 fn in_header(file: String, what: String) -> Damage {
-    Damage {
-        file,
-        range: Some((0, segment_header::SIZE as u64)),
-        what,
-        jobs: Vec::new(),
-    }
+    Damage::new(file, Some((0, segment_header::SIZE as u64)), what)
 }
 
 /// The meaning of a name.

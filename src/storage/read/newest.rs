@@ -279,10 +279,9 @@ impl Newest {
 
 fn missing_after(segment: SegmentId, name: &str) -> Damage {
     let next = SegmentId(segment.0.saturating_add(1));
-    Damage {
-        file: file_name(next, 0),
-        range: None,
-        what: format!("a segment of the log is missing: {name} says that the log goes on in one"),
-        jobs: Vec::new(),
-    }
+    Damage::new(
+        file_name(next, 0),
+        None,
+        format!("a segment of the log is missing: {name} says that the log goes on in one"),
+    )
 }

@@ -223,12 +223,7 @@ impl Survey {
              its place",
             output.name
         );
-        let damage = Damage {
-            file: entry.file_name(),
-            range: None,
-            what,
-            jobs: Vec::new(),
-        };
+        let damage = Damage::new(entry.file_name(), None, what);
         self.damages.push((damage, Some(0)));
         let (entry, end) = entry_of(&output);
         // Other inputs of it may have been there, and taken.
@@ -640,12 +635,7 @@ fn look_for_frames(dir: &Path, segment: &Segment) -> Result<Lookahead, OpenError
 }
 
 fn twice(entry: &Entry) -> Damage {
-    Damage {
-        file: entry.file_name(),
-        range: None,
-        what: "the log's list names it twice".to_owned(),
-        jobs: Vec::new(),
-    }
+    Damage::new(entry.file_name(), None, "the log's list names it twice")
 }
 
 /// Files that are there and that the log has not listed so far.

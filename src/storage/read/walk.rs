@@ -250,10 +250,10 @@ impl Walk<'_> {
     }
 
     fn missing(&mut self, entry: &Entry) {
-        let damage = Damage {
-            file: entry.file_name(),
-            range: None,
-            what: if entry.first == entry.last {
+        let damage = Damage::new(
+            entry.file_name(),
+            None,
+            if entry.first == entry.last {
                 format!("segment {} of the log is missing", entry.first)
             } else {
                 format!(
@@ -261,8 +261,7 @@ impl Walk<'_> {
                     entry.first, entry.last
                 )
             },
-            jobs: Vec::new(),
-        };
+        );
         self.sink.begin_file(entry.generation > 0);
         self.sink.damage(damage, entry.generation > 0, None);
     }
@@ -463,12 +462,11 @@ impl Walk<'_> {
             file.size = file.size.max(end);
             report.damaged.push(start..end);
             self.survey.note_displaced(&displaced.name, start..end);
-            let damage = Damage {
-                file: file.name.clone(),
-                range: Some((start, end - start)),
-                what: displaced.describe(),
-                jobs: Vec::new(),
-            };
+            let damage = Damage::new(
+                file.name.clone(),
+                Some((start, end - start)),
+                displaced.describe(),
+            );
             self.damage(file, damage, Some(0));
         }
     }
@@ -498,12 +496,7 @@ impl Walk<'_> {
         };
         let range = Some((at.into(), until - u64::from(at)));
         report.damaged.push(at.into()..until.max(u64::from(at) + 1));
-        let damage = Damage {
-            file: file.name.clone(),
-            range,
-            what,
-            jobs: Vec::new(),
-        };
+        let damage = Damage::new(file.name.clone(), range, what);
         self.damage(file, damage, Some(0));
         let there = at..u32::try_from(until.min(file.size))
             .unwrap_or(u32::MAX)
@@ -583,12 +576,7 @@ impl Walk<'_> {
             let Range { start, end } = hole.bytes;
             let what = describe_hole(&hole);
             let range = Some((start, end - start));
-            let damage = Damage {
-                file: file.name.clone(),
-                range,
-                what,
-                jobs: Vec::new(),
-            };
+            let damage = Damage::new(file.name.clone(), range, what);
             self.sink.damage(damage, file.compacted, Some(0));
         }
     }

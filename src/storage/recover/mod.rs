@@ -31,6 +31,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use self::foreign::{refuse_foreign, refuse_lost, refuse_member, refuse_unknown};
+pub(in crate::storage) use self::replay::{Anything, Fresh};
 pub use self::replay::{Progress, Replay};
 
 use self::replay::Replaying;

@@ -23,6 +23,34 @@ pub trait Replay {
     ) -> Result<(), ReplayError>;
 }
 
+/// Whatever the records say: only the end of the log matters.
+pub(in crate::storage) struct Anything;
+
+impl Replay for Anything {
+    fn replay(
+        &mut self,
+        _: &mut Files<dyn ReadFile>,
+        _: Place,
+        _: &Record<'_>,
+    ) -> Result<(), ReplayError> {
+        Ok(())
+    }
+}
+
+/// No record at all: the log is new.
+pub(in crate::storage) struct Fresh;
+
+impl Replay for Fresh {
+    fn replay(
+        &mut self,
+        _: &mut Files<dyn ReadFile>,
+        _: Place,
+        _: &Record<'_>,
+    ) -> Result<(), ReplayError> {
+        Err(ReplayError::new("the directory is not empty"))
+    }
+}
+
 /// Jobs that are named at most for a lost frame: enough to see the event.
 const JOBS_NAMED_MAX: usize = 16;
 
@@ -113,32 +141,14 @@ mod tests {
     use crate::storage::format::LogId;
     use crate::types::SegmentId;
 
-    struct Forgets;
-
-    impl Replay for Forgets {
-        fn replay(
-            &mut self,
-            _: &mut Files<dyn ReadFile>,
-            _: Place,
-            _: &Record<'_>,
-        ) -> Result<(), ReplayError> {
-            Ok(())
-        }
-    }
-
     fn met() -> Damage {
-        Damage {
-            file: "a".to_owned(),
-            range: None,
-            what: "x".to_owned(),
-            jobs: Vec::new(),
-        }
+        Damage::new("a", None, "x")
     }
 
     #[test]
     fn damage_names_the_jobs_of_damaged_records_or_else_a_few_of_the_sound_ones_in_it() {
         let mut files = Files::new(LogId([1; 16]), 1);
-        let mut replay = Forgets;
+        let mut replay = Anything;
         let mut replaying = Replaying::into(&mut replay, &|_, _| ());
         let mut salvage = |replaying: &mut Replaying<'_>, jobs: std::ops::Range<u64>| {
             for id in jobs {

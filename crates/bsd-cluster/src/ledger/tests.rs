@@ -55,10 +55,7 @@ fn members(peer: u64) -> Members {
             id: NodeId(id),
             peer: format!("10.0.{peer}.{id}:11301"),
             client: format!("10.0.{peer}.{id}:11300"),
-            votes: Votes {
-                incoming: true,
-                ..Votes::default()
-            },
+            votes: Votes::VOTER,
         });
     }
     members

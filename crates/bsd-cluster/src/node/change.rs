@@ -326,10 +326,7 @@ mod tests {
                 auto_leave,
                 ..Members::default()
             };
-            let first = Votes {
-                incoming: true,
-                ..Votes::default()
-            };
+            let first = Votes::VOTER;
             for (id, votes) in [(1, first), (2, votes)] {
                 members.put(Member {
                     votes,

@@ -34,10 +34,7 @@ pub(super) fn parse_action(word: &str, fields: &Fields) -> Result<JobAction, Pro
         }
         "move" => {
             let tube = needed("to", fields.text("to")?)?;
-            JobAction::Move {
-                tube: tube_name(tube.to_owned())?.into(),
-                kick: fields.flag("kick")?,
-            }
+            JobAction::move_to(tube_name(tube.to_owned())?, fields.flag("kick")?)
         }
         _ => return Err(bad(format!("action is one of {ACTIONS:?}"))),
     })
@@ -218,10 +215,7 @@ pub(crate) async fn pause(
     fields.only(&["seconds"])?;
     let tube = tube_name(tube)?;
     let seconds = needed("seconds", fields.number_of_job("seconds", 0)?)?;
-    let pause = Command::PauseTube {
-        tube: tube.into(),
-        delay: seconds,
-    };
+    let pause = Command::pause_tube(tube, seconds);
     let session = doorway.door()?.session();
     match session.run(pause).await {
         Ok(_) => Ok(Said(format!("for {seconds} seconds")).with(paused(1))),
@@ -299,9 +293,6 @@ impl Work for Pausing {
 
 impl Pausing {
     fn pause(&self, name: &str, slice: &mut Slice<'_>) -> Result<Reply, JobError> {
-        slice.run(Command::PauseTube {
-            tube: name.into(),
-            delay: self.seconds,
-        })
+        slice.run(Command::pause_tube(name, self.seconds))
     }
 }

@@ -183,10 +183,7 @@ pub(crate) fn redrive(
     let tube = tube_name(tube)?;
     let (action, states) = match fields.text("to")? {
         Some(to) if to != tube => {
-            let action = JobAction::Move {
-                tube: tube_name(to.to_owned())?.into(),
-                kick: true,
-            };
+            let action = JobAction::move_to(tube_name(to.to_owned())?, true);
             (action, vec![JobState::Buried])
         }
         _ => (JobAction::Redrive, STATES.to_vec()),

@@ -239,10 +239,7 @@ fn busy(now: Now) -> (Engine, ClientId) {
     }));
     commands.extend((1..=1).map(|id| Command::Delete(JobId(id))));
     commands.push(Command::Touch(JobId(3)));
-    commands.push(Command::PauseTube {
-        tube: "a".into(),
-        delay: 60,
-    });
+    commands.push(Command::pause_tube("a", 60));
     for command in commands {
         Yaml::of(&mut engine, client, command, now);
     }

@@ -366,10 +366,7 @@ impl Member {
             id: self.me.node,
             peer: self.me.peer.clone(),
             client: self.me.client.clone(),
-            votes: Votes {
-                incoming: true,
-                ..Votes::default()
-            },
+            votes: Votes::VOTER,
         });
         let identity = Identity {
             cluster: ClusterId(cluster),

@@ -552,12 +552,11 @@ impl Backup<'_, '_> {
                 let at = u64::from(reader.at());
                 return Err(OpenError::Damaged {
                     dir: self.source.to_owned(),
-                    damages: vec![Damage {
-                        file: held.name(),
-                        range: Some((at, held.size.saturating_sub(at))),
-                        what: describe(fault),
-                        jobs: Vec::new(),
-                    }],
+                    damages: vec![Damage::new(
+                        held.name(),
+                        Some((at, held.size.saturating_sub(at))),
+                        describe(fault),
+                    )],
                 });
             }
         }

@@ -7,18 +7,16 @@ use std::sync::Arc;
 use super::manifest::{BackupFile, Manifest};
 use super::{copy, incomplete, lock, make_dir, read_manifest, strangers, wrong_checksum};
 use crate::storage::convert::build::check;
-use crate::storage::disk::{DirLock, Fs, LockError, OpenMode, ReadFile, ReadFs};
-use crate::storage::error::{OpenError, ReplayError};
-use crate::storage::format::Record;
+use crate::storage::disk::{DirLock, Fs, LockError, OpenMode, ReadFs};
+use crate::storage::error::OpenError;
 use crate::storage::format::SEGMENT_SIZE_MIN;
 use crate::storage::format::names::is_of_a_log;
 use crate::storage::incomplete::IncompleteDir;
 use crate::storage::inspect::Progress;
-use crate::storage::log::files::Files;
 use crate::storage::log::sync::SyncPolicy;
 use crate::storage::log::{Log, LogOptions};
-use crate::storage::recover::Replay;
-use crate::types::{Now, Place, Position, SegmentId};
+use crate::storage::recover::Anything;
+use crate::types::{Now, Position, SegmentId};
 
 /// Result of a restore.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -99,20 +97,6 @@ fn begin_epoch(fs: &Arc<dyn Fs>, dir: &Path, now: Now) -> Result<(), OpenError> 
         return Err(OpenError::no_room("write the next id to", dir, class));
     }
     Ok(log.close(now.wall_ns)?)
-}
-
-/// Only the end of the log matters.
-struct Anything;
-
-impl Replay for Anything {
-    fn replay(
-        &mut self,
-        _: &mut Files<dyn ReadFile>,
-        _: Place,
-        _: &Record<'_>,
-    ) -> Result<(), ReplayError> {
-        Ok(())
-    }
 }
 
 /// Keep others from taking a backup into `dir` meanwhile.

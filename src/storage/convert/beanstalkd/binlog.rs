@@ -198,13 +198,13 @@ impl Version {
                 .ok_or(BadJob("there is no such time of creation"))?,
             deadline_wall_ns: wall_ns(u64_at(bytes, job::DEADLINE), unit)
                 .ok_or(BadJob("there is no such deadline"))?,
-            counters: Counters {
-                reserves: u32_at(bytes, job::RESERVES),
-                timeouts: u32_at(bytes, job::TIMEOUTS),
-                releases: u32_at(bytes, job::RELEASES),
-                buries: u32_at(bytes, job::BURIES),
-                kicks: u32_at(bytes, job::KICKS),
-            },
+            counters: Counters::new([
+                u32_at(bytes, job::RESERVES),
+                u32_at(bytes, job::TIMEOUTS),
+                u32_at(bytes, job::RELEASES),
+                u32_at(bytes, job::BURIES),
+                u32_at(bytes, job::KICKS),
+            ]),
             state: State::decode(bytes[job::STATE]).ok_or(BadJob("there is no such state"))?,
         })
     }
@@ -380,13 +380,7 @@ mod tests {
             body_size: 5,
             created_wall_ns: 1_800_000_000_000_000_000,
             deadline_wall_ns: 1_800_000_030_000_000_000,
-            counters: Counters {
-                reserves: 1,
-                timeouts: 2,
-                releases: 3,
-                buries: 4,
-                kicks: 5,
-            },
+            counters: Counters::new([1, 2, 3, 4, 5]),
             state: State::Delayed,
         }
     }

@@ -254,12 +254,7 @@ impl Reading<'_> {
         let what = format!(
             "{what}; the jobs in there are lost, and what happened there to others is not known"
         );
-        self.damage(Damage {
-            file: binlog_name(before + 1),
-            range: None,
-            what,
-            jobs: Vec::new(),
-        });
+        self.damage(Damage::new(binlog_name(before + 1), None, what));
     }
 
     fn read_file(&mut self, name: &str) -> Result<(), OpenError> {
@@ -322,12 +317,11 @@ impl Reading<'_> {
                 .iter()
                 .all(|later| later.records == 0);
             let what = "a record that stops short: a crash interrupted it";
-            let mut damage = Damage {
-                file: report.name.clone(),
-                range: Some((at, size)),
-                what: format!("{what}; it was never acknowledged"),
-                jobs: Vec::new(),
-            };
+            let mut damage = Damage::new(
+                report.name.clone(),
+                Some((at, size)),
+                format!("{what}; it was never acknowledged"),
+            );
             if is_last {
                 self.notes.push(damage.to_string());
             } else {
@@ -359,12 +353,9 @@ impl Sink for Reading<'_> {
                 let name = &self.name;
                 self.notes.push(format!("{name} at byte {at}: {what}"));
             }
-            Taken::Damaged(what) => self.damage(Damage {
-                file: self.name.clone(),
-                range: Some((at, 0)),
-                what,
-                jobs: Vec::new(),
-            }),
+            Taken::Damaged(what) => {
+                self.damage(Damage::new(self.name.clone(), Some((at, 0)), what))
+            }
         }
         Ok(())
     }

@@ -190,12 +190,7 @@ impl Walk<'_> {
     }
 
     fn damage(&self, size: u64, what: String) -> Damage {
-        Damage {
-            file: self.name.to_owned(),
-            range: Some((self.at, size)),
-            what,
-            jobs: Vec::new(),
-        }
+        Damage::new(self.name, Some((self.at, size)), what)
     }
 
     /// True if a crash cut off the record here: its rest, up to `end`, is zeros. A

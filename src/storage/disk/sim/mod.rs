@@ -196,8 +196,7 @@ impl SimFs {
             Crash::Random { seed } => Random::new(state.seed).fork(seed).next(),
             _ => state.seed,
         };
-        let image = SimFs::with_disk(crash::image(&state.disk, how, state.seed), seed);
-        image
+        SimFs::with_disk(crash::image(&state.disk, how, state.seed), seed)
     }
 
     /// The number of un-synced units: the bits that [`Crash::Subset`] uses.

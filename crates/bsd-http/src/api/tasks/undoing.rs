@@ -139,10 +139,7 @@ fn a_delete_that_is_cancelled_while_it_holds_jobs_back_is_undone() {
 
 #[test]
 fn a_job_that_someone_has_taken_out_of_the_hold_is_neither_deleted_nor_brought_back() {
-    let to = JobAction::Move {
-        tube: "other".into(),
-        kick: false,
-    };
+    let to = JobAction::move_to("other", false);
     for is_undone in [false, true] {
         let mut engine = filled(&Options::default());
         let mut drive = undoable(60);

@@ -80,15 +80,7 @@ fn t22_memory_of_pauses_is_that_of_the_tubes_that_were_paused() {
     assert_eq!(uses(&engine, now)[2..], [0, 0]);
     let pause = |engine: &mut Engine, name: &str, delay: u32| {
         Yaml::of(engine, client, Command::Use(name.into()), now);
-        Yaml::of(
-            engine,
-            client,
-            Command::PauseTube {
-                tube: name.into(),
-                delay,
-            },
-            now,
-        );
+        Yaml::of(engine, client, Command::pause_tube(name, delay), now);
     };
     let mut names = 0;
     for nth in 0..500 {
