@@ -200,10 +200,7 @@ impl Session {
             pri: 51,
             delay: 0,
         });
-        session.run(Command::PauseTube {
-            tube: "mail".into(),
-            delay: 600,
-        });
+        session.run(Command::pause_tube("mail", 600));
         session.take(6);
         session
     }

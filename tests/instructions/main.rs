@@ -129,11 +129,7 @@ impl Bench {
     }
 
     fn turn(&mut self, mut input: &[u8]) {
-        let limits = Limits {
-            job_size_max: 65_535,
-            memory_left: u64::MAX,
-            protocol: bsd::protocol::Protocol::Extended,
-        };
+        let limits = Limits::of(65_535);
         self.now.mono.0 += TURN_NS as i64;
         self.now.wall_ns += TURN_NS;
         while let Some(request) = self.decoder.decode(&mut input, limits) {

@@ -204,9 +204,7 @@ fn put_with_is_refused_while_the_server_drains() {
 
 #[test]
 fn a_key_is_that_of_one_job_of_its_tube_until_that_is_deleted() {
-    play(
-        &[],
-        r"
+    let script = r"
         a > put-with 5 0 60 1 key=k tube=mail group=g\r\na
         a < INSERTED 1
         a > put-with 5 0 60 1 key=k tube=mail\r\nb
@@ -241,15 +239,13 @@ fn a_key_is_that_of_one_job_of_its_tube_until_that_is_deleted() {
         a < DELETED
         a > put-with 5 0 60 1 key=k tube=mail\r\nb
         a < INSERTED 6
-    ",
-    );
+    ";
+    play(&[], script);
 }
 
 #[test]
 fn a_key_may_be_free_once_its_job_is_reserved_and_a_released_job_does_not_take_it_back() {
-    play(
-        &[],
-        r"
+    let script = r"
         a > put-with 5 9 60 1 key=k unique=waiting\r\na
         a < INSERTED 1
         a > put-with 5 0 60 1 key=k\r\nb
@@ -272,8 +268,8 @@ fn a_key_may_be_free_once_its_job_is_reserved_and_a_released_job_does_not_take_i
         a < RESERVED_BATCH 2\r\nJOB 1 default 1\r\na\r\nJOB 3 default 1\r\nc
         a > put-with 5 0 60 1 key=k\r\nb
         a < INSERTED 4
-    ",
-    );
+    ";
+    play(&[], script);
 }
 
 #[test]
@@ -355,9 +351,7 @@ fn keys_outlive_a_kill() {
 
 #[test]
 fn a_batch_is_done_to_those_that_are_there_and_names_the_others() {
-    play(
-        &[],
-        r"
+    let script = r"
         a > put 0 0 60 1\r\na
         a < INSERTED 1
         a > put 0 0 60 1\r\nb
@@ -401,8 +395,8 @@ fn a_batch_is_done_to_those_that_are_there_and_names_the_others() {
         a < BAD_FORMAT
         a > list-tube-used
         a < USING default
-    ",
-    );
+    ";
+    play(&[], script);
 }
 
 #[test]
@@ -423,9 +417,7 @@ fn a_batch_has_at_most_a_thousand_ids() {
 
 #[test]
 fn jobs_that_a_batch_releases_go_to_those_who_wait_in_the_usual_order() {
-    play(
-        &[],
-        r"
+    let script = r"
         a > put 0 0 60 1\r\na
         a < INSERTED 1
         a > put 0 0 60 1\r\nb
@@ -438,8 +430,8 @@ fn jobs_that_a_batch_releases_go_to_those_who_wait_in_the_usual_order() {
         a > release-batch 5 0 3\r\n1 2
         a < RELEASED_BATCH 2 7\r\n--- []\n
         b < RESERVED 1 1\r\na
-    ",
-    );
+    ";
+    play(&[], script);
 }
 
 /// One job of another tube: nothing is done, not to the others either.
@@ -483,9 +475,7 @@ fn a_batch_with_a_job_of_a_tube_that_the_token_is_not_for_does_nothing() {
 
 #[test]
 fn list_jobs_has_the_jobs_of_a_tube_in_one_state_page_by_page() {
-    play(
-        &[],
-        r"
+    let script = r"
         a > list-jobs mail ready 0 10
         a < NOT_FOUND
         a > list-jobs default ready 0 10
@@ -533,15 +523,13 @@ fn list_jobs_has_the_jobs_of_a_tube_in_one_state_page_by_page() {
         a < BAD_FORMAT
         a > list-jobs mail ready 0 1001
         a < BAD_FORMAT
-    ",
-    );
+    ";
+    play(&[], script);
 }
 
 #[test]
 fn reserve_batch_takes_what_is_ready_and_waits_for_the_first_job() {
-    play(
-        &[],
-        r"
+    let script = r"
         a > reserve-batch 10 0
         a < TIMED_OUT
         a > put-with 5 0 60 1 tube=mail\r\na
@@ -576,8 +564,8 @@ fn reserve_batch_takes_what_is_ready_and_waits_for_the_first_job() {
         b < BAD_FORMAT
         b > reserve-batch 1
         b < BAD_FORMAT
-    ",
-    );
+    ";
+    play(&[], script);
 }
 
 /// Large bodies come alone, through the way that gives them out in pieces.

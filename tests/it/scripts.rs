@@ -10,9 +10,7 @@ use crate::pair::Pair;
 
 #[test]
 fn put_takes_any_bytes_and_the_whole_range_of_its_numbers() {
-    run_script(
-        &[],
-        r"
+    let script = r"
         a put 0 0 60 5\r\nhello
         a put 4294967295 0 4294967295 3\r\nmax
         a put 0 4294967295 1 5\r\nlater
@@ -27,15 +25,13 @@ fn put_takes_any_bytes_and_the_whole_range_of_its_numbers() {
         a stats
         a peek {5}
         a peek {4}
-    ",
-    );
+    ";
+    run_script(&[], script);
 }
 
 #[test]
 fn put_refuses_what_is_no_number() {
-    run_script(
-        &[],
-        r"
+    let script = r"
         a put
         a put 
         a put 1
@@ -68,15 +64,13 @@ fn put_refuses_what_is_no_number() {
         # Which of these counted as a put?
         a stats
         a list-tubes
-    ",
-    );
+    ";
+    run_script(&[], script);
 }
 
 #[test]
 fn put_needs_its_body_to_end_where_it_says() {
-    run_script(
-        &[],
-        r"
+    let script = r"
         # Three bytes and the two that should be CR LF are taken; what follows is a new line.
         a put 0 0 60 3\r\nabcde
         a?
@@ -95,8 +89,8 @@ fn put_needs_its_body_to_end_where_it_says() {
         a| \nab\r\n
         a?
         a stats
-    ",
-    );
+    ";
+    run_script(&[], script);
 }
 
 #[test]
@@ -121,23 +115,19 @@ fn a_job_over_the_maximum_is_skipped_and_refused() {
 
 #[test]
 fn a_job_of_the_default_maximum_comes_back_whole() {
-    run_script(
-        &[],
-        r"
+    let script = r"
         a put 0 0 60 65535\r\n{m*65535}
         a put 0 0 60 65536\r\n{m*65536}
         a reserve
         a release {1} 0 0
         a peek-ready
-    ",
-    );
+    ";
+    run_script(&[], script);
 }
 
 #[test]
 fn reserve_takes_the_most_urgent_then_the_oldest_of_the_watched_tubes() {
-    run_script(
-        &[],
-        r"
+    let script = r"
         p put 5 0 60 1\r\na
         p put 3 0 60 1\r\nb
         p put 3 0 60 1\r\nc
@@ -156,15 +146,13 @@ fn reserve_takes_the_most_urgent_then_the_oldest_of_the_watched_tubes() {
         w stats
         w stats-tube other
         w stats-tube default
-    ",
-    );
+    ";
+    run_script(&[], script);
 }
 
 #[test]
 fn reserve_with_timeout_looks_at_the_digits_alone() {
-    run_script(
-        &[],
-        r"
+    let script = r"
         a reserve-with-timeout 0
         a reserve-with-timeout  0
         a reserve-with-timeout 0x10
@@ -177,8 +165,8 @@ fn reserve_with_timeout_looks_at_the_digits_alone() {
         a reserve 1
         a reserved
         a stats
-    ",
-    );
+    ";
+    run_script(&[], script);
 }
 
 /// beanstalkd 1.12, which the comparison runs against, takes these as C does: it cuts them to 32
@@ -213,9 +201,7 @@ fn f43_reserve_with_timeout_takes_seconds_below_2_to_the_31st_and_nothing_else()
 
 #[test]
 fn a_waiting_client_gets_the_next_job_and_its_later_commands_wait() {
-    run_script(
-        &[],
-        r"
+    let script = r"
         w watch jobs
         w& reserve
         p stats
@@ -237,15 +223,13 @@ fn a_waiting_client_gets_the_next_job_and_its_later_commands_wait() {
         w& reserve
         p kick 1
         w?
-    ",
-    );
+    ";
+    run_script(&[], script);
 }
 
 #[test]
 fn a_waiting_client_that_sends_no_more_times_out() {
-    run_script(
-        &[],
-        r"
+    let script = r"
         w& reserve
         w/
         w?
@@ -261,8 +245,8 @@ fn a_waiting_client_that_sends_no_more_times_out() {
         u/
         u!
         a stats-tube default
-    ",
-    );
+    ";
+    run_script(&[], script);
 }
 
 /// beanstalkd 1.12 itself misses the end of about one time to run in a hundred, more under load: its
@@ -312,9 +296,7 @@ fn g56_a_job_whose_time_to_run_is_over_is_ready_again() {
 
 #[test]
 fn delays_pauses_and_timeouts_end_when_they_should() {
-    run_script(
-        &[],
-        r"
+    let script = r"
         a reserve-with-timeout 1
         a put 0 1 60 1\r\nx
         a stats-job {1}
@@ -339,15 +321,13 @@ fn delays_pauses_and_timeouts_end_when_they_should() {
         w reserve-with-timeout 0
         w delete {3}
         w stats
-    ",
-    );
+    ";
+    run_script(&[], script);
 }
 
 #[test]
 fn a_job_that_is_ready_wins_over_the_safety_margin() {
-    run_script(
-        &[],
-        r"
+    let script = r"
         a put 0 0 1 1\r\nx
         a put 0 0 60 1\r\ny
         a reserve
@@ -356,15 +336,13 @@ fn a_job_that_is_ready_wins_over_the_safety_margin() {
         a reserve-with-timeout 0
         a delete {1}
         a delete {2}
-    ",
-    );
+    ";
+    run_script(&[], script);
 }
 
 #[test]
 fn reserve_job_takes_one_that_is_ready_delayed_or_buried() {
-    run_script(
-        &[],
-        r"
+    let script = r"
         a put 0 0 60 5\r\nready
         a put 0 1000 60 7\r\ndelayed
         a put 0 0 60 6\r\nburied
@@ -401,15 +379,13 @@ fn reserve_job_takes_one_that_is_ready_delayed_or_buried() {
         a reserve-job 18446744073709551616
         a reserve-job 18446744073709551615
         a stats
-    ",
-    );
+    ";
+    run_script(&[], script);
 }
 
 #[test]
 fn delete_takes_what_is_not_reserved_by_another() {
-    run_script(
-        &[],
-        r"
+    let script = r"
         a put 0 0 60 1\r\na
         a put 0 1000 60 1\r\nb
         a put 0 0 60 1\r\nc
@@ -437,15 +413,13 @@ fn delete_takes_what_is_not_reserved_by_another() {
         b delete 18446744073709551616
         b stats-tube default
         b stats
-    ",
-    );
+    ";
+    run_script(&[], script);
 }
 
 #[test]
 fn release_puts_back_with_a_new_priority_and_delay() {
-    run_script(
-        &[],
-        r"
+    let script = r"
         a put 5 0 60 1\r\na
         a reserve
         b release {1} 1 0
@@ -473,15 +447,13 @@ fn release_puts_back_with_a_new_priority_and_delay() {
         a release -1 0 0
         a release  {1}   0   0
         a stats
-    ",
-    );
+    ";
+    run_script(&[], script);
 }
 
 #[test]
 fn bury_sets_aside_and_kick_takes_back_the_oldest_first() {
-    run_script(
-        &[],
-        r"
+    let script = r"
         a put 0 0 60 1\r\na
         a put 0 0 60 1\r\nb
         a put 0 0 60 1\r\nc
@@ -518,15 +490,13 @@ fn bury_sets_aside_and_kick_takes_back_the_oldest_first() {
         a bury {1} 4294967296
         a bury x 1
         a stats
-    ",
-    );
+    ";
+    run_script(&[], script);
 }
 
 #[test]
 fn kick_is_lenient_about_its_number() {
-    run_script(
-        &[],
-        r"
+    let script = r"
         a put 0 1000 60 1\r\na
         a put 0 1001 60 1\r\nb
         a put 0 1002 60 1\r\nc
@@ -547,15 +517,13 @@ fn kick_is_lenient_about_its_number() {
         a use other
         a kick 1
         a stats
-    ",
-    );
+    ";
+    run_script(&[], script);
 }
 
 #[test]
 fn kick_job_takes_a_buried_or_delayed_one_of_any_tube() {
-    run_script(
-        &[],
-        r"
+    let script = r"
         a use there
         a put 0 1000 60 1\r\na
         a put 0 0 60 1\r\nb
@@ -575,15 +543,13 @@ fn kick_job_takes_a_buried_or_delayed_one_of_any_tube() {
         b kick-job {1}x
         b kick-job -1
         b stats
-    ",
-    );
+    ";
+    run_script(&[], script);
 }
 
 #[test]
 fn touch_is_for_the_owner() {
-    run_script(
-        &[],
-        r"
+    let script = r"
         a put 0 0 60 1\r\na
         a touch {1}
         a reserve
@@ -597,15 +563,13 @@ fn touch_is_for_the_owner() {
         a touch {1} 1
         a touch -1
         a stats
-    ",
-    );
+    ";
+    run_script(&[], script);
 }
 
 #[test]
 fn peek_shows_the_first_of_each_state() {
-    run_script(
-        &[],
-        r"
+    let script = r"
         a peek-ready
         a peek-delayed
         a peek-buried
@@ -639,15 +603,13 @@ fn peek_shows_the_first_of_each_state() {
         b peek-
         b peek-readyx
         b stats
-    ",
-    );
+    ";
+    run_script(&[], script);
 }
 
 #[test]
 fn tubes_come_and_go_with_their_last_user() {
-    run_script(
-        &[],
-        r"
+    let script = r"
         a list-tubes
         a use one
         a watch two
@@ -682,15 +644,13 @@ fn tubes_come_and_go_with_their_last_user() {
         b stats-tube one
         b list-tubes
         b stats
-    ",
-    );
+    ";
+    run_script(&[], script);
 }
 
 #[test]
 fn removal_moves_the_last_tube_of_a_list_into_the_hole() {
-    run_script(
-        &[],
-        r"
+    let script = r"
         a watch t1
         a watch t2
         a watch t3
@@ -703,15 +663,13 @@ fn removal_moves_the_last_tube_of_a_list_into_the_hole() {
         a watch t1
         a list-tubes-watched
         a list-tubes
-    ",
-    );
+    ";
+    run_script(&[], script);
 }
 
 #[test]
 fn names_are_up_to_200_of_the_allowed_bytes() {
-    run_script(
-        &[],
-        r"
+    let script = r"
         a use {x*200}
         a stats-tube {x*200}
         a watch {x*200}
@@ -748,15 +706,13 @@ fn names_are_up_to_200_of_the_allowed_bytes() {
         a stats-tube none
         a stats-tube default
         a stats
-    ",
-    );
+    ";
+    run_script(&[], script);
 }
 
 #[test]
 fn pause_tube_holds_jobs_back_and_0_lifts_it() {
-    run_script(
-        &[],
-        r"
+    let script = r"
         a pause-tube default 1000
         a put 0 0 60 1\r\nx
         a reserve-with-timeout 0
@@ -787,15 +743,13 @@ fn pause_tube_holds_jobs_back_and_0_lifts_it() {
         a pause-tube ,x 1
         a stats-tube default
         a stats
-    ",
-    );
+    ";
+    run_script(&[], script);
 }
 
 #[test]
 fn a_pause_is_forgotten_with_its_tube() {
-    run_script(
-        &[],
-        r"
+    let script = r"
         a use t
         a pause-tube t 1000
         a stats-tube t
@@ -803,15 +757,13 @@ fn a_pause_is_forgotten_with_its_tube() {
         a stats-tube t
         a use t
         a stats-tube t
-    ",
-    );
+    ";
+    run_script(&[], script);
 }
 
 #[test]
 fn statistics_of_a_job_follow_its_life() {
-    run_script(
-        &[],
-        r"
+    let script = r"
         a use t
         a watch t
         a put 7 0 99 1\r\nx
@@ -841,15 +793,13 @@ fn statistics_of_a_job_follow_its_life() {
         a stats 
         a stats x
         a stats
-    ",
-    );
+    ";
+    run_script(&[], script);
 }
 
 #[test]
 fn statistics_count_connections_producers_workers_and_commands() {
-    run_script(
-        &[],
-        r"
+    let script = r"
         a stats
         b put 0 0 60 1\r\nx
         b put 2000 0 60 1\r\nx
@@ -871,15 +821,13 @@ fn statistics_count_connections_producers_workers_and_commands() {
         e put 0 0 60 1\r\nxyz
         e?
         a stats
-    ",
-    );
+    ";
+    run_script(&[], script);
 }
 
 #[test]
 fn a_connection_that_ends_gives_its_jobs_back() {
-    run_script(
-        &[],
-        r"
+    let script = r"
         a put 1 0 60 1\r\na
         a put 0 0 60 1\r\nb
         b reserve
@@ -892,15 +840,13 @@ fn a_connection_that_ends_gives_its_jobs_back() {
         a stats-job {2}
         a reserve
         a list-tubes
-    ",
-    );
+    ";
+    run_script(&[], script);
 }
 
 #[test]
 fn lists_take_no_argument() {
-    run_script(
-        &[],
-        r"
+    let script = r"
         a list-tubes
         a list-tubes 
         a list-tubes x
@@ -913,15 +859,13 @@ fn lists_take_no_argument() {
         a list-tube
         a list
         a stats
-    ",
-    );
+    ";
+    run_script(&[], script);
 }
 
 #[test]
 fn what_is_no_command_is_unknown() {
-    run_script(
-        &[],
-        r"
+    let script = r"
         a 
         a x
         a PUT 0 0 60 1
@@ -942,15 +886,13 @@ fn what_is_no_command_is_unknown() {
         # What only begins with it is a quit as well.
         a| quitting\r\n
         a!
-    ",
-    );
+    ";
+    run_script(&[], script);
 }
 
 #[test]
 fn a_line_over_224_bytes_is_refused_once() {
-    run_script(
-        &[],
-        r"
+    let script = r"
         a use {x*218}
         a use {x*400}
         a {x*222}
@@ -964,15 +906,13 @@ fn a_line_over_224_bytes_is_refused_once() {
         a delete{ *215}1
         a delete{ *217}1
         a stats
-    ",
-    );
+    ";
+    run_script(&[], script);
 }
 
 #[test]
 fn pipelined_commands_are_answered_in_order() {
-    run_script(
-        &[],
-        r"
+    let script = r"
         a use t\r\nput 0 0 60 2\r\nab\r\nwatch t\r\nreserve\r\nbogus\r\nlist-tube-used
         a?
         a?
@@ -987,8 +927,8 @@ fn pipelined_commands_are_answered_in_order() {
         a?
         a?
         a!
-    ",
-    );
+    ";
+    run_script(&[], script);
 }
 
 /// A web page can make a browser send such things, and many a server can be made to.

@@ -36,7 +36,7 @@ pub(crate) fn now() -> Now {
 pub(crate) fn options(disk: &SimFs, dir: &str) -> Options {
     Options {
         log_id: Some(LogId([7; 16])),
-        ..Options::simulated(&disk, dir)
+        ..Options::simulated(disk, dir)
     }
 }
 

@@ -43,10 +43,7 @@ impl Change {
             Change::Priority(pri) => JobAction::Priority(pri),
             Change::Delay(seconds) => JobAction::Delay(seconds),
             Change::Bury => JobAction::Bury,
-            Change::Move { tube, kick } => JobAction::Move {
-                tube: TUBES[tube].into(),
-                kick,
-            },
+            Change::Move { tube, kick } => JobAction::move_to(TUBES[tube], kick),
         }
     }
 }

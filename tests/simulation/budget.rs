@@ -441,10 +441,7 @@ fn f02_pauses_on_a_full_disk_never_cost_a_delete_its_room() {
         let tube = format!("{nth:0>190}");
         queue.ask(Command::Watch((&tube).into()));
         let tube = tube.as_str();
-        queue.ask(Command::PauseTube {
-            tube: tube.into(),
-            delay: 1000,
-        }) == Answer::Full
+        queue.ask(Command::pause_tube(tube, 1000)) == Answer::Full
     });
     assert!(is_refused, "the disk is full");
     // What takes the place of a pause takes no more than that did.
@@ -452,10 +449,7 @@ fn f02_pauses_on_a_full_disk_never_cost_a_delete_its_room() {
         for nth in 0..100 {
             let tube = format!("{nth:0>190}");
             let tube = tube.as_str();
-            let paused = queue.ask(Command::PauseTube {
-                tube: tube.into(),
-                delay,
-            });
+            let paused = queue.ask(Command::pause_tube(tube, delay));
             assert_eq!(paused, Answer::Done, "{delay} seconds");
         }
     }
@@ -649,14 +643,8 @@ fn f26_t10_the_sums_of_what_is_alive_are_those_that_a_start_counts() {
                 6 => {
                     let delay = random.below(3) as u32;
                     let tube = "default";
-                    queue.ask(Command::PauseTube {
-                        tube: tube.into(),
-                        delay,
-                    });
-                    queue.ask(Command::PauseTube {
-                        tube: tube.into(),
-                        delay: 0,
-                    });
+                    queue.ask(Command::pause_tube(tube, delay));
+                    queue.ask(Command::pause_tube(tube, 0));
                 }
                 _ => {
                     let ids: Vec<u64> = queue.jobs.keys().copied().collect();

@@ -772,10 +772,7 @@ impl Driver {
                 },
             ),
         };
-        let command = Command::PauseTube {
-            tube: tube.into(),
-            delay: seconds,
-        };
+        let command = Command::pause_tube(tube, seconds);
         let answer = self.change(self.boss, command, &[effect])?;
         assert!(
             matches!(answer, Answer::Done | Answer::OutOfMemory),

@@ -46,6 +46,10 @@ fn run(engine: &mut Engine, client: ClientId, command: Command<'_>, last: &mut L
     engine.run(client, Request::Command(command), beginning(), last);
 }
 
+fn begin_kick(engine: &mut Engine, client: ClientId, bound: u32, last: &mut Last) {
+    run(engine, client, Command::Kick { tube: None, bound }, last);
+}
+
 /// A disk with [`JOBS`] delayed jobs.
 fn with_delayed_jobs() -> SimFs {
     let fs = SimFs::new(1);
@@ -73,12 +77,7 @@ fn kick(fs: &SimFs, bound: u32) -> Result<bool, StoreError> {
     let mut last = Last::default();
     run(&mut engine, client, Command::Use(TUBE.into()), &mut last);
     last.0 = None;
-    run(
-        &mut engine,
-        client,
-        Command::Kick { tube: None, bound },
-        &mut last,
-    );
+    begin_kick(&mut engine, client, bound, &mut last);
     for _ in 0..100 {
         turn(&mut engine, &mut last)?;
         if let Some((after, reply)) = &last.0
@@ -305,12 +304,7 @@ fn kick_that_ends_early(fs: &SimFs) -> Option<()> {
     let (mut engine, client) = opened_with(fs, bodies, &mut last)?;
     last.0 = None;
     let bound = LAST_JOB as u32;
-    run(
-        &mut engine,
-        client,
-        Command::Kick { tube: None, bound },
-        &mut last,
-    );
+    begin_kick(&mut engine, client, bound, &mut last);
     assert!(last.0.is_none(), "it takes more than a turn");
     engine.commit(beginning()).ok()?;
     let kicked_so_far = kicked(&engine, LAST_JOB).len() as u64;
@@ -402,12 +396,7 @@ fn kick_of_rotten_jobs(fs: &SimFs, is_rotten: &mut bool) -> Option<()> {
     run(&mut engine, worker, reserve, &mut last);
     last.0 = None;
     let bound = KICKED as u32;
-    run(
-        &mut engine,
-        client,
-        Command::Kick { tube: None, bound },
-        &mut last,
-    );
+    begin_kick(&mut engine, client, bound, &mut last);
     // A disk that crashed gives no body at all.
     let handed_over = last.0.take().filter(|_| !fs.is_crashed())?.1;
     let expected = format!("Reserved(JobId({})", ROTTEN + 1);
@@ -571,12 +560,7 @@ fn f9_on_a_full_disk_a_kick_waits_for_the_room_that_compaction_makes() {
     engine.commit(beginning()).expect("a sound disk");
     last.0 = None;
     let bound = jobs as u32;
-    run(
-        &mut engine,
-        client,
-        Command::Kick { tube: None, bound },
-        &mut last,
-    );
+    begin_kick(&mut engine, client, bound, &mut last);
     for _ in 0..10_000 {
         if last.0.is_some() {
             break;
@@ -601,12 +585,7 @@ fn f38_updates_of_others_are_not_counted_for_a_kick_that_was_left_open() {
     let (client, mut last) = (engine.connect(), Last::default());
     run(&mut engine, client, Command::Use(TUBE.into()), &mut last);
     let bound = JOBS as u32;
-    run(
-        &mut engine,
-        client,
-        Command::Kick { tube: None, bound },
-        &mut last,
-    );
+    begin_kick(&mut engine, client, bound, &mut last);
     let left = |engine: &Engine| engine.log().map(|log| log.kicks_under_way()[0].left);
     let (before, other) = (left(&engine), engine.connect());
     assert!(before > Some(300));
@@ -679,12 +658,7 @@ fn killed_inside_a_kick(jobs: u32, is_of_buried: bool, turns: u32) -> SimFs {
     }
     last.0 = None;
     let bound = jobs - jobs / 10;
-    run(
-        &mut engine,
-        client,
-        Command::Kick { tube: None, bound },
-        &mut last,
-    );
+    begin_kick(&mut engine, client, bound, &mut last);
     for _ in 0..turns {
         turn(&mut engine, &mut last).expect("a sound disk");
     }

@@ -128,10 +128,7 @@ fn pause_and_leave(life: &mut Life, count: u32) {
     for number in 0..count {
         let tube = tube(number);
         life.ask(Command::Use((&tube).into()));
-        let pause = Command::PauseTube {
-            tube: (&tube).into(),
-            delay: FOR_EVER,
-        };
+        let pause = Command::pause_tube(&tube, FOR_EVER);
         assert_eq!(life.ask(pause), "Paused");
         if number % 50 == 0 {
             life.turn(0);
@@ -203,10 +200,7 @@ fn f20_on_a_full_disk_a_tube_that_vanished_is_not_paused_after_a_restart() {
     for number in 0..4_000 {
         let tube = tube(number);
         life.ask_as(other, Command::Watch((&tube).into()));
-        let pause = Command::PauseTube {
-            tube: (&tube).into(),
-            delay: FOR_EVER,
-        };
+        let pause = Command::pause_tube(&tube, FOR_EVER);
         assert_eq!(life.ask(pause), "Paused");
         life.turn(0);
     }

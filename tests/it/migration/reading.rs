@@ -43,13 +43,7 @@ fn every_state_and_field_is_kept_in_both_versions() {
                 ttr: 60,
                 created_wall_ns: WALL_NS - 7 * SECOND_NS,
                 deadline_wall_ns,
-                counters: Counters {
-                    reserves: 1,
-                    timeouts: 2,
-                    releases: 3,
-                    buries: 4,
-                    kicks: 5,
-                },
+                counters: Counters::new([1, 2, 3, 4, 5]),
                 body: b"to: you\0\r\n".to_vec(),
                 attributes: Vec::new(),
             };

@@ -291,10 +291,7 @@ impl World {
             66..70 => self.delete(id)?,
             70..72 => self.disconnect(random)?,
             72..74 => {
-                let pause = Command::PauseTube {
-                    tube: random.pick(&TUBES).into(),
-                    delay: random.below(3u32),
-                };
+                let pause = Command::pause_tube(random.pick(&TUBES), random.below(3u32));
                 self.change(self.boss, pause, false).map(drop)?;
             }
             _ => {

@@ -155,10 +155,7 @@ fn requests_for_which_the_open_segment_has_no_room_are_refused_while_something_i
                 true => {
                     let id = JobId(engine.queue().next_id().0 - 1);
                     let tube = TUBES[1 + nth % 2];
-                    let to = JobAction::Move {
-                        tube: tube.into(),
-                        kick: false,
-                    };
+                    let to = JobAction::move_to(tube, false);
                     let done = engine.alter(id, &to, now, &mut Replies::default());
                     done.unwrap() != Altered::NoRoom
                 }

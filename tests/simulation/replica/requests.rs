@@ -87,10 +87,7 @@ impl Cluster {
             },
             90 => {
                 let delay = self.random.below(4);
-                let pause = Command::PauseTube {
-                    tube: tube.into(),
-                    delay,
-                };
+                let pause = Command::pause_tube(tube, delay);
                 Ok(self.ask(self.boss, 0, pause)?.is_some())
             }
             91 => {
@@ -418,10 +415,7 @@ impl Cluster {
             0 => JobAction::Priority(self.random.below(4)),
             1 => JobAction::Delay(1 + self.random.below(3u32)),
             2 => JobAction::Bury,
-            _ => JobAction::Move {
-                tube: self.random.pick(&TUBES).into(),
-                kick: self.random.percent(30),
-            },
+            _ => JobAction::move_to(self.random.pick(&TUBES), self.random.percent(30)),
         };
         let (now, awaited) = (self.now, self.leader().after());
         let done = self

@@ -310,10 +310,7 @@ fn open(me: NodeId, addresses: &[SocketAddr], dir: &Path) -> io::Result<Node> {
             id: NodeId(at as u64 + 1),
             peer: address.to_string(),
             client: String::new(),
-            votes: Votes {
-                incoming: true,
-                ..Votes::default()
-            },
+            votes: Votes::VOTER,
         });
     }
     let fs: Arc<dyn Fs> = Arc::new(RealFs);

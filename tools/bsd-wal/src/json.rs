@@ -260,13 +260,13 @@ fn job(line: RawLine) -> Result<Line, UsageError> {
         ttr: need(line.ttr, "ttr")?,
         created_wall_ns: parse_timestamp(&created)?,
         deadline_wall_ns: line.deadline.as_deref().map(parse_timestamp).transpose()?,
-        counters: Counters {
-            reserves: line.reserves,
-            timeouts: line.timeouts,
-            releases: line.releases,
-            buries: line.buries,
-            kicks: line.kicks,
-        },
+        counters: Counters::new([
+            line.reserves,
+            line.timeouts,
+            line.releases,
+            line.buries,
+            line.kicks,
+        ]),
         body: body(line.body, line.body_base64)?,
         attributes: match &line.attributes {
             Some(attributes) => attributes.list()?,
@@ -689,13 +689,7 @@ mod tests {
                 ttr: 60,
                 created_wall_ns: 1_800_000_000_123_456_789,
                 deadline_wall_ns: Some(1_800_000_009_000_000_001),
-                counters: Counters {
-                    reserves: 1,
-                    timeouts: 2,
-                    releases: 3,
-                    buries: 4,
-                    kicks: 5,
-                },
+                counters: Counters::new([1, 2, 3, 4, 5]),
                 body: body.to_vec(),
                 attributes: b"\x01\x01\0k".to_vec(),
             };

@@ -92,10 +92,7 @@ fn write_ledger(dir: &Path) {
         id: identity.node,
         peer: "127.0.0.1:12300".into(),
         client: String::new(),
-        votes: Votes {
-            incoming: true,
-            ..Votes::default()
-        },
+        votes: Votes::VOTER,
     });
     let base = Base {
         members,
