@@ -502,10 +502,11 @@ impl Engine {
         &self.queue
     }
 
-    /// From now on tell `trail` what of the log is durable. Without a log it does nothing.
-    pub fn publish_to(&mut self, trail: Arc<Trail>) {
+    /// From now on tell these what of the log is durable, and none that were told before. Without a log
+    /// it does nothing.
+    pub fn publish_to(&mut self, trails: impl IntoIterator<Item = Arc<Trail>>) {
         if let Store::Log(log) = &mut self.store {
-            log.publish_to(trail);
+            log.publish_to(trails);
         }
     }
 

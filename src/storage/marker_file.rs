@@ -7,7 +7,7 @@ use std::path::Path;
 use super::disk::{Fs, OpenMode, ReadFs, read_exact_at, write_all_at};
 use super::error::OpenError;
 use super::format::names::unfinished_marker;
-pub use super::format::names::{ARCHIVE_MARKER, STANDBY_MARKER};
+pub use super::format::names::{ARCHIVE_MARKER, SECOND_ARCHIVE_MARKER, STANDBY_MARKER};
 pub use super::format::names::{INSIDE_WHOLE, is_as_empty};
 
 /// No marker is longer, bytes.

@@ -98,7 +98,7 @@ impl Archived {
         let mut engine = Engine::open(&options, now).unwrap();
         let client = engine.connect();
         let trail = Arc::new(Trail::new(1 << 30));
-        engine.publish_to(trail.clone());
+        engine.publish_to([trail.clone()]);
         let mut archived = Archived {
             client,
             engine,

@@ -189,7 +189,7 @@ impl World {
         self.client = engine.connect();
         let trail = Trail::new(self.hold_max).with_lag_max(self.lag_max);
         let trail = Arc::new(trail);
-        engine.publish_to(trail.clone());
+        engine.publish_to([trail.clone()]);
         self.engine = Some(engine);
         self.writer = Some(Writer::new(
             Arc::new(self.store.clone()),

@@ -205,7 +205,7 @@ impl World {
         };
         let engine = self.engine(at);
         engine.as_follower().unwrap().lead(stamp, now).unwrap();
-        engine.publish_to(trail.clone());
+        engine.publish_to([trail.clone()]);
         let written = engine.log().unwrap().written();
         let client = engine.connect();
         self.sites[at].client = client;
@@ -603,7 +603,7 @@ fn a_cluster_whose_archive_another_one_has_taken_over_does_not_take_it_back() {
     // A member of the earlier cluster comes to lead, and another one, which has never led.
     let mut engine = Engine::follow(&options(&disk), world.now).unwrap();
     let trail = Arc::new(trail);
-    engine.publish_to(trail.clone());
+    engine.publish_to([trail.clone()]);
     for (member, place) in [(1, DIR), (2, "/elsewhere")] {
         let lead = Lead {
             member,

@@ -327,7 +327,7 @@ fn lost_again(
     (before, now): (&State, &State),
 ) -> (bool, usize) {
     let trail = Arc::new(Trail::new(1 << 20));
-    engine.publish_to(trail.clone());
+    engine.publish_to([trail.clone()]);
     let store = world.store.copy();
     store.set_calls_left(Some(calls));
     let fs: Arc<dyn Fs> = Arc::new(disk.clone());

@@ -207,7 +207,7 @@ pub(super) fn hold(config: &Config, engine: &mut Engine) -> Option<Arc<Trail>> {
         .as_ref()
         .filter(|_| config.cluster.is_none())?;
     let trail = Arc::new(Trail::new(archive.hold_max).with_lag_max(archive.lag_max));
-    engine.publish_to(trail.clone());
+    engine.publish_to([trail.clone()]);
     Some(trail)
 }
 

@@ -12,7 +12,8 @@ use crate::storage::format::SEGMENT_SIZE_MIN;
 use crate::storage::format::any_bytes::MemoryFile;
 use crate::storage::format::names::FIRST_SPARE;
 use crate::storage::format::names::{
-    ARCHIVE_MARKER, COMPACTION_NAME, LOCK_NAME, STANDBY_MARKER, parse_spare_name, unfinished_marker,
+    ARCHIVE_MARKER, COMPACTION_NAME, LOCK_NAME, SECOND_ARCHIVE_MARKER, STANDBY_MARKER,
+    parse_spare_name, unfinished_marker,
 };
 use crate::storage::read::scan::{END_RULES, Reader, Step};
 use crate::types::{SETTING_NAME_MAX, SETTING_SIZE_MAX, SegmentId, TUBE_NAME_MAX};
@@ -151,13 +152,14 @@ fn names() -> String {
              log |\n"
         ),
         format!(
-            "| `{ARCHIVE_MARKER}` | which claims on an archive the server of this directory has made. \
-             Not part of the log |\n"
+            "| `{ARCHIVE_MARKER}`, `{SECOND_ARCHIVE_MARKER}` | which claims on an archive, and on a \
+             second one, the server of this directory has made. Not part of the log |\n"
         ),
         format!(
-            "| `{}`, `{}` | the next one of these, which a crash left; a start removes it |\n",
+            "| `{}`, `{}`, `{}` | the next one of these, which a crash left; a start removes it |\n",
             unfinished_marker(STANDBY_MARKER),
-            unfinished_marker(ARCHIVE_MARKER)
+            unfinished_marker(ARCHIVE_MARKER),
+            unfinished_marker(SECOND_ARCHIVE_MARKER)
         ),
     ]
     .concat()

@@ -18,8 +18,10 @@ pub(in crate::storage) const IMPORT_NAME: &str = "beanstalkd-import";
 /// While a file of this name exists, the log is the copy of a standby, which no one has changed but
 /// with what came from elsewhere.
 pub const STANDBY_MARKER: &str = "standby";
-/// A file of this name says which archives the log has been put into.
+/// A file of this name says which archives the log has been put into …
 pub const ARCHIVE_MARKER: &str = "archived";
+/// … and one of this name says that of a second archive, which is written at the same time.
+pub const SECOND_ARCHIVE_MARKER: &str = "archived-2";
 /// Suffix of the name of the next marker file, before it replaces the present one.
 const NEW_WORD: &str = "-new";
 /// A directory of this name has the ledger of a member of a cluster.
@@ -82,8 +84,9 @@ pub fn is_log_file(name: &str) -> bool {
 
 /// True if a log that is being built may have a file of this name.
 pub(in crate::storage) fn is_of_a_log(name: &str) -> bool {
-    let has_own_name = [LOCK_NAME, STANDBY_MARKER, ARCHIVE_MARKER].contains(&name);
+    let has_own_name = [LOCK_NAME, STANDBY_MARKER].contains(&name);
     has_own_name
+        || is_archive_marker(name)
         || is_unfinished_marker(name)
         || parse_file_name(name).is_some()
         || parse_spare_name(name).is_some()
@@ -97,7 +100,12 @@ pub(in crate::storage) fn unfinished_marker(name: &str) -> String {
 /// True if a marker file that was not finished has this name.
 pub(in crate::storage) fn is_unfinished_marker(name: &str) -> bool {
     let of = name.strip_suffix(NEW_WORD);
-    of.is_some_and(|of| of == STANDBY_MARKER || of == ARCHIVE_MARKER)
+    of.is_some_and(|of| of == STANDBY_MARKER || is_archive_marker(of))
+}
+
+/// True for the names of files that say which archives the log has been put into.
+pub(in crate::storage) fn is_archive_marker(name: &str) -> bool {
+    [ARCHIVE_MARKER, SECOND_ARCHIVE_MARKER].contains(&name)
 }
 
 /// The number in a spare file's name.

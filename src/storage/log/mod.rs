@@ -174,8 +174,8 @@ pub struct Log {
     mode: Mode,
     /// The last entry of a replicated log in it.
     pub(in crate::storage) stamps: Stamps,
-    /// Told of what is durable, and of new segments.
-    trail: Option<Arc<Trail>>,
+    /// Told of what is durable, and of new segments: one of each archive.
+    trails: Vec<Arc<Trail>>,
     /// Held as long as the log is open.
     _lock: Option<Box<dyn DirLock>>,
 }
@@ -247,7 +247,7 @@ impl Log {
                 false => Mode::Single,
             },
             stamps: Stamps::resume(resumed.stamp),
-            trail: None,
+            trails: Vec::new(),
             options,
             _lock: Some(resumed.lock),
         })
@@ -431,9 +431,9 @@ impl Log {
         Ok(())
     }
 
-    /// From now on tell `trail` what is durable. It holds the newest segments that compaction has not
-    /// rewritten.
-    pub fn publish_to(&mut self, trail: Arc<Trail>) {
+    /// From now on tell these what is durable, and none that were told before. Each holds the newest
+    /// segments that compaction has not rewritten. Those that several hold are the same files.
+    pub fn publish_to(&mut self, trails: impl IntoIterator<Item = Arc<Trail>>) {
         let files = self
             .files
             .in_order()
@@ -444,20 +444,22 @@ impl Log {
             .map(|file| (file.entry.first, file.file.clone(), file.entry.end))
             .collect();
         plain.reverse();
-        trail.attach(self.files.log(), plain.into_iter(), self.durable);
-        self.trail = Some(trail);
+        self.trails = trails.into_iter().collect();
+        for trail in &self.trails {
+            trail.attach(self.files.log(), plain.iter().cloned(), self.durable);
+        }
     }
 
-    /// True if the archive lacks something older than the limit: puts are refused.
+    /// True if each archive lacks something older than the limit: puts are refused.
     #[must_use]
     pub fn is_archive_late(&self, now: Time) -> bool {
-        self.trail.as_ref().is_some_and(|trail| trail.is_late(now))
+        Trail::are_late(&self.trails, now)
     }
 
     pub(super) fn set_durable(&mut self, durable: Position) {
         self.durable = durable;
         self.stamps.note_durable(durable);
-        if let Some(trail) = &self.trail {
+        for trail in &self.trails {
             trail.set_durable(durable);
         }
     }

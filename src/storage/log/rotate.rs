@@ -101,7 +101,7 @@ impl Log {
             _ => self.sync_now()?,
         }
 
-        if let Some(trail) = &self.trail {
+        for trail in &self.trails {
             let end = self.files.get(self.active.handle).entry.end;
             trail.rotate(end, segment, file.clone());
         }

@@ -123,6 +123,15 @@ impl Trail {
         now.since(*shared.has_all_of.get_or_insert(now)) > lag_max_ns
     }
 
+    /// True if there are archives, and each lacks something older than the limit: one that has
+    /// everything is enough, so that a store that is away refuses no puts while another is well.
+    #[must_use]
+    pub fn are_late(trails: &[Arc<Trail>], now: Time) -> bool {
+        // Each is asked: one that has told nothing yet is late from the first question on.
+        let late = trails.iter().filter(|trail| trail.is_late(now)).count();
+        late > 0 && late == trails.len()
+    }
+
     fn shared(&self) -> MutexGuard<'_, Shared> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -309,7 +318,7 @@ mod tests {
     fn what_is_durable_is_read_across_segments_and_nothing_beyond_it() {
         let mut log = log(&SimFs::new(1), SyncPolicy::Interval(50));
         let trail = Arc::new(Trail::new(1 << 20));
-        log.publish_to(trail.clone());
+        log.publish_to([trail.clone()]);
         let begun = trail.durable();
         let written = write(&mut log);
         assert_eq!(trail.after(begun).unwrap().to, begun, "it is not synced");
@@ -332,11 +341,59 @@ mod tests {
     }
 
     #[test]
+    fn of_two_archives_both_must_be_late_before_puts_are_refused() {
+        let mut log = log(&SimFs::new(1), SyncPolicy::Always);
+        let lag_max = Some(Duration::from_nanos(30));
+        let trails = [(); 2].map(|()| Arc::new(Trail::new(1 << 20).with_lag_max(lag_max)));
+        assert!(!log.is_archive_late(Time(1000)), "there is no archive");
+        log.publish_to(trails.iter().cloned());
+        assert!(!log.is_archive_late(Time(1000)) && log.is_archive_late(Time(1031)));
+        trails[1].note_archived(Some(trails[1].durable()), Time(1031));
+        assert!(
+            !log.is_archive_late(Time(5000)),
+            "the second has everything"
+        );
+        let written = write(&mut log);
+        assert!(trails.iter().all(|trail| trail.durable() == written));
+        assert!(!log.is_archive_late(Time(5030)) && log.is_archive_late(Time(5031)));
+        rotate(&mut log);
+        assert_eq!(trails[0].durable(), trails[1].durable());
+        log.publish_to([trails[1].clone()]);
+        trails[1].note_archived(Some(trails[1].durable()), Time(5032));
+        assert!(!log.is_archive_late(Time(9000)), "the first is not asked");
+    }
+
+    /// The bound on what is held is one for both: they hold the same files, the newest.
+    #[test]
+    fn two_archives_hold_the_same_files_of_which_the_one_with_more_has_all() {
+        let mut log = log(&SimFs::new(1), SyncPolicy::Always);
+        let trails = [1 << 20, 1].map(|hold_max| Arc::new(Trail::new(hold_max)));
+        log.publish_to(trails.iter().cloned());
+        for _ in 0..5 {
+            write(&mut log);
+            finish_syncs(&mut log);
+            rotate(&mut log);
+        }
+        let files = trails.each_ref().map(|trail| {
+            let shared = trail.shared();
+            let files = shared.segments.iter().map(|it| it.file.clone());
+            files.collect::<Vec<_>>()
+        });
+        assert_eq!((files[0].len(), files[1].len()), (6, 2));
+        for (one, other) in files[0].iter().rev().zip(files[1].iter().rev()) {
+            assert!(Arc::ptr_eq(one, other));
+        }
+        // What one has archived it lets go; the other one goes on with what it holds.
+        trails[1].release(trails[1].durable().segment());
+        assert!(trails[0].after(Position::new(SegmentId(1), 0)).is_some());
+    }
+
+    #[test]
     fn g19_an_archive_is_late_by_the_age_of_what_it_lacks_and_not_while_it_lacks_nothing() {
         let mut log = log(&SimFs::new(1), SyncPolicy::Always);
         let trail = Trail::new(1 << 20).with_lag_max(Some(Duration::from_nanos(30)));
         let trail = Arc::new(trail);
-        log.publish_to(trail.clone());
+        log.publish_to([trail.clone()]);
         // The writer has not begun: from the first question on.
         assert!(!trail.is_late(Time(1000)) && !trail.is_late(Time(1030)));
         assert!(trail.is_late(Time(1031)));
@@ -357,7 +414,7 @@ mod tests {
     fn what_is_held_is_bounded_and_the_oldest_is_let_go() {
         let mut log = log(&SimFs::new(1), SyncPolicy::Always);
         let trail = Arc::new(Trail::new(1));
-        log.publish_to(trail.clone());
+        log.publish_to([trail.clone()]);
         let begun = trail.durable();
         write(&mut log);
         finish_syncs(&mut log);

@@ -14,9 +14,9 @@ use crate::storage::error::OpenError;
 use crate::storage::format::SEGMENT_SIZE_MIN;
 use crate::storage::format::names::FIRST_SPARE;
 use crate::storage::format::names::{
-    ARCHIVE_MARKER, CLUSTER_NAME, COMPACTION_NAME, IMPORTED_PREFIX, INSIDE_WHOLE, LOCK_NAME,
-    LOST_AND_FOUND, STANDBY_MARKER, Taken, is_unfinished_marker, parse_cut_name, parse_file_name,
-    parse_spare_name,
+    CLUSTER_NAME, COMPACTION_NAME, IMPORTED_PREFIX, INSIDE_WHOLE, LOCK_NAME, LOST_AND_FOUND,
+    STANDBY_MARKER, Taken, is_archive_marker, is_unfinished_marker, parse_cut_name,
+    parse_file_name, parse_spare_name,
 };
 use crate::storage::format::{Entry, HeaderFault, LogId, SegmentHeader, newer, segment_header};
 use crate::types::SegmentId;
@@ -310,7 +310,7 @@ impl Found {
 fn shows_a_log(entry: &&DirEntry) -> bool {
     let name = &entry.name[..];
     let is_later_spare = || parse_spare_name(name).is_some_and(|number| number != FIRST_SPARE);
-    entry.is_file && (name == ARCHIVE_MARKER || is_later_spare() || parse_cut_name(name).is_some())
+    entry.is_file && (is_archive_marker(name) || is_later_spare() || parse_cut_name(name).is_some())
 }
 
 /// Damage in the header of a segment.
@@ -339,7 +339,7 @@ impl Kind {
         let name = &entry.name[..];
         let is_imported = !entry.is_file && name.starts_with(IMPORTED_PREFIX);
         let is_other = !entry.is_file && matches!(name, CLUSTER_NAME | LOST_AND_FOUND);
-        if name == LOCK_NAME || name == ARCHIVE_MARKER || is_imported || is_other {
+        if name == LOCK_NAME || is_archive_marker(name) || is_imported || is_other {
             Kind::Lock
         } else if parse_file_name(name).is_some() {
             Kind::Segment

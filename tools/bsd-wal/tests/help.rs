@@ -61,7 +61,7 @@ fn write_archive(dir: &Path, url: &str) {
     };
     let mut engine = Engine::open(&options, now).unwrap();
     let trail = Arc::new(Trail::new(u64::MAX));
-    engine.publish_to(trail.clone());
+    engine.publish_to([trail.clone()]);
     let store = Arc::from(open(url, Codec::default()).unwrap());
     let (fs, sizes) = (Arc::new(RealFs), Sizes::default());
     let mut writer = Writer::new(store, trail, fs, dir.to_owned(), "test".into(), sizes);

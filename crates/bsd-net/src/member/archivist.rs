@@ -44,7 +44,7 @@ impl Archiving {
         };
         self.term = term;
         match term {
-            Some(term) => engine.publish_to(archivist.lead(me.0, me.1, term)),
+            Some(term) => engine.publish_to([archivist.lead(me.0, me.1, term)]),
             None => archivist.rest(),
         }
     }
