@@ -8,6 +8,9 @@
 //!
 //! Of a log that was restored from the end of a chain the file says which link was the last one, and
 //! with which segment the log goes on after it: then no base has to be made of it.
+//!
+//! A log that is put into two archives at the same time has a file for each, and each writer changes
+//! its own. It reads both: which archive is named first may be another at each start.
 
 use std::path::Path;
 
@@ -17,7 +20,7 @@ use super::links::is_joined;
 use super::store::{Put, Store, Trouble};
 use bsd::storage::disk::Fs;
 use bsd::storage::format::LogId;
-use bsd::storage::marker_file::{ARCHIVE_MARKER, read_marker, write_marker};
+use bsd::storage::marker_file::{ARCHIVE_MARKER, SECOND_ARCHIVE_MARKER, read_marker, write_marker};
 use bsd::storage::{Life, OpenError};
 use bsd::types::{Position, SegmentId};
 
@@ -45,15 +48,42 @@ pub(super) struct Origin {
     pub(super) life: Life,
 }
 
+/// One of the archives into which a log is put at the same time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Which {
+    /// The first, or the only one.
+    #[default]
+    First,
+    /// The second.
+    Second,
+}
+
+impl Which {
+    /// Both.
+    pub const ALL: [Which; 2] = [Which::First, Which::Second];
+
+    /// The name of the file with its claims.
+    pub(super) fn marker(self) -> &'static str {
+        match self {
+            Which::First => ARCHIVE_MARKER,
+            Which::Second => SECOND_ARCHIVE_MARKER,
+        }
+    }
+}
+
 /// The claims of a directory on the chain of one log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Claims {
     log: LogId,
+    /// Whose file this is.
+    which: Which,
     /// The address of the archive, and the checksum of its marker. `None`: not known yet.
     pub(super) place: Option<(String, u32)>,
     /// `None`: the log was not restored, or not from the end of a chain.
     pub(super) origin: Option<Origin>,
     claims: Vec<Claim>,
+    /// What the other file says.
+    other: Option<Box<Claims>>,
 }
 
 /// True if the server of this directory has claimed a chain, or may have.
@@ -61,11 +91,22 @@ pub(super) struct Claims {
 /// # Errors
 /// As of [`Claims::read`].
 pub(super) fn has_claimed(fs: &dyn Fs, dir: &Path) -> Result<bool, OpenError> {
-    let Some(marker) = read_marker(fs, dir, ARCHIVE_MARKER)? else {
-        return Ok(false);
-    };
-    let own = parse(&marker).ok_or_else(|| damaged(dir))?;
-    Ok(!own.claims.is_empty())
+    let found = both(fs, dir)?;
+    Ok(found.iter().any(|it| !it.claims.is_empty()))
+}
+
+/// What the files of both archives say.
+fn both(fs: &dyn Fs, dir: &Path) -> Result<Vec<Claims>, OpenError> {
+    let found = Which::ALL.map(|which| read(fs, dir, which));
+    let found: Result<Vec<_>, _> = found.into_iter().collect();
+    Ok(found?.into_iter().flatten().collect())
+}
+
+/// What the file of one archive says; `None`: it is not there.
+fn read(fs: &dyn Fs, dir: &Path, which: Which) -> Result<Option<Claims>, OpenError> {
+    let marker = read_marker(fs, dir, which.marker())?;
+    let parsed = marker.map(|marker| parse(&marker, which).ok_or_else(|| damaged(dir, which)));
+    parsed.transpose()
 }
 
 /// True if the log in `dir` was restored from the end of an archive, and no server has claimed that
@@ -74,16 +115,14 @@ pub(super) fn has_claimed(fs: &dyn Fs, dir: &Path) -> Result<bool, OpenError> {
 /// # Errors
 /// The disk does not answer, or the file that says so is damaged.
 pub fn is_restored(fs: &dyn Fs, dir: &Path) -> Result<bool, OpenError> {
-    let Some(marker) = read_marker(fs, dir, ARCHIVE_MARKER)? else {
-        return Ok(false);
-    };
-    let own = parse(&marker).ok_or_else(|| damaged(dir))?;
-    Ok(own.origin.is_some() && own.claims.is_empty())
+    let found = both(fs, dir)?;
+    let is_new = found.iter().all(|it| it.claims.is_empty());
+    Ok(is_new && found.iter().any(|it| it.origin.is_some()))
 }
 
-fn damaged(dir: &Path) -> OpenError {
+fn damaged(dir: &Path, which: Which) -> OpenError {
     OpenError::Foreign {
-        path: dir.join(ARCHIVE_MARKER),
+        path: dir.join(which.marker()),
         what: "it says which archives this log has been put into, and is damaged; if no other \
                server has taken over, remove it"
             .to_owned(),
@@ -94,44 +133,83 @@ impl Claims {
     /// Claims of a log that was restored from the end of a chain, and has claimed nothing.
     pub(super) fn restored(log: LogId, origin: Origin) -> Claims {
         Claims {
-            log,
-            place: None,
             origin: Some(origin),
-            claims: Vec::new(),
+            ..Claims::nothing(log, Which::First)
         }
     }
 
-    /// Read the file in the directory; no claims, if that is about another log.
-    ///
-    /// # Errors
-    /// The disk does not answer, or the file is damaged.
-    pub(super) fn read(fs: &dyn Fs, dir: &Path, log: LogId) -> Result<Claims, OpenError> {
-        let nothing = Claims {
+    fn nothing(log: LogId, which: Which) -> Claims {
+        Claims {
             log,
+            which,
             place: None,
             origin: None,
             claims: Vec::new(),
-        };
-        let Some(marker) = read_marker(fs, dir, ARCHIVE_MARKER)? else {
-            return Ok(nothing);
-        };
-        match parse(&marker) {
-            Some(own) if own.log == log => Ok(own),
-            Some(_) => Ok(nothing),
-            None => Err(damaged(dir)),
+            other: None,
         }
+    }
+
+    /// Read the files in the directory, to go on with that of one archive; no claims, if they are about
+    /// another log.
+    ///
+    /// # Errors
+    /// The disk does not answer, or a file is damaged.
+    pub(super) fn read(
+        fs: &dyn Fs,
+        dir: &Path,
+        log: LogId,
+        which: Which,
+    ) -> Result<Claims, OpenError> {
+        let found = both(fs, dir)?.into_iter().filter(|it| it.log == log);
+        let (mut own, mut other): (Vec<_>, Vec<_>) = found.partition(|it| it.which == which);
+        Ok(Claims {
+            other: other.pop().map(Box::new),
+            ..own.pop().unwrap_or_else(|| Claims::nothing(log, which))
+        })
+    }
+
+    /// This, and what the other file says.
+    fn all(&self) -> impl Iterator<Item = &Claims> {
+        [Some(self), self.other.as_deref()].into_iter().flatten()
     }
 
     /// True if the server of this directory has put this claim, or has tried to.
     pub(super) fn has(&self, claim: &Claim) -> bool {
-        self.claims.contains(claim)
+        self.all().any(|it| it.claims.contains(claim))
     }
 
-    /// The greatest epoch that this directory has claimed; `None`: none.
+    /// The checksum of the marker of the archive at this address; `None`: it is not known.
+    pub(super) fn place_of(&self, url: &str) -> Option<(String, u32)> {
+        let mut places = self.all().filter_map(|it| it.place.as_ref());
+        places.find(|(known, _)| known == url).cloned()
+    }
+
+    /// The link after which this log goes on, if this is it.
+    pub(super) fn origin_at(&self, number: u64, crc: u32) -> Option<Origin> {
+        let mut origins = self.all().filter_map(|it| it.origin);
+        origins.find(|it| (it.number, it.crc) == (number, crc))
+    }
+
+    /// True if the log was restored from the end of a chain.
+    pub(super) fn has_origin(&self) -> bool {
+        self.all().any(|it| it.origin.is_some())
+    }
+
+    /// The greatest epoch that this directory has claimed, and the file that says so; `None`: it has
+    /// claimed nothing here.
     ///
     /// # Errors
     /// The store did not answer.
-    pub(super) fn epoch(&self, store: &dyn Store) -> Result<Option<u32>, Trouble> {
+    pub(super) fn epoch(&self, store: &dyn Store) -> Result<Option<(u32, &'static str)>, Trouble> {
+        let mut greatest = None;
+        for of in self.all() {
+            let found = of.epoch_in(store)?;
+            greatest = greatest.max(found.map(|epoch| (epoch, of.which.marker())));
+        }
+        Ok(greatest)
+    }
+
+    fn epoch_in(&self, store: &dyn Store) -> Result<Option<u32>, Trouble> {
         for claim in self.claims.iter().rev() {
             let name = numbered(&chain_dir(self.log), claim.number);
             let head = store.get_range(&name, 0..HEAD_SIZE as u64)?;
@@ -154,7 +232,7 @@ impl Claims {
         self.claims.push(claim);
         let surplus = self.claims.len().saturating_sub(CLAIMS_MAX);
         self.claims.drain(..surplus);
-        write_marker(fs, dir, ARCHIVE_MARKER, &self.marker())
+        write_marker(fs, dir, self.which.marker(), &self.marker())
     }
 
     /// Content of the file.
@@ -207,7 +285,7 @@ pub(super) fn put_claim(
     Ok(is_put && begin(store, log)? <= number && !is_joined(store, log, number)?)
 }
 
-fn parse(marker: &[u8]) -> Option<Claims> {
+fn parse(marker: &[u8], which: Which) -> Option<Claims> {
     let text = std::str::from_utf8(marker).ok()?;
     let (checked, crc) = text.strip_suffix('\n')?.rsplit_once("crc ")?;
     if crc != format!("{:08x}", crc32fast::hash(checked.as_bytes())) {
@@ -259,9 +337,11 @@ fn parse(marker: &[u8]) -> Option<Claims> {
     let claims = claims.collect::<Option<_>>()?;
     Some(Claims {
         log,
+        which,
         place,
         origin,
         claims,
+        other: None,
     })
 }
 
@@ -299,7 +379,7 @@ pub(super) mod tests {
     #[test]
     fn a_server_that_was_replaced_knows_it_whatever_became_of_its_puts() {
         let (disk, store) = (disk(), SimStore::new(1));
-        let read = || Claims::read(&disk, "/d".as_ref(), LOG).unwrap();
+        let read = || Claims::read(&disk, "/d".as_ref(), LOG, Which::First).unwrap();
         assert_eq!(read().epoch(&store).unwrap(), None);
         let put = |(bytes, claim): &(Vec<u8>, Claim)| {
             store
@@ -310,7 +390,7 @@ pub(super) mod tests {
         read().note(&disk, "/d".as_ref(), first.1).unwrap();
         assert_eq!(read().epoch(&store).unwrap(), None, "it was not put");
         assert_eq!(put(&first), Put::Done);
-        assert_eq!(read().epoch(&store).unwrap(), Some(1));
+        assert_eq!(read().epoch(&store).unwrap(), Some((1, ARCHIVE_MARKER)));
         // Tries whose answers were lost: any of them may have happened.
         let tries: Vec<_> = (0..CLAIMS_MAX)
             .map(|nth| claim(2, 2, &nth.to_string()))
@@ -321,9 +401,9 @@ pub(super) mod tests {
         }
         assert_eq!(read(), own);
         assert_eq!(put(&tries[0]), Put::Done);
-        assert_eq!(read().epoch(&store).unwrap(), Some(2));
+        assert_eq!(read().epoch(&store).unwrap(), Some((2, ARCHIVE_MARKER)));
         assert_eq!(read().claims.len(), CLAIMS_MAX);
-        let other = Claims::read(&disk, "/d".as_ref(), LogId([4; 16])).unwrap();
+        let other = Claims::read(&disk, "/d".as_ref(), LogId([4; 16]), Which::First).unwrap();
         assert_eq!(other.claims, []);
     }
 
@@ -344,7 +424,7 @@ pub(super) mod tests {
             ..Claims::restored(LOG, origin)
         };
         write_marker(&disk, "/d".as_ref(), ARCHIVE_MARKER, &restored.marker()).unwrap();
-        let read = || Claims::read(&disk, "/d".as_ref(), LOG).unwrap();
+        let read = || Claims::read(&disk, "/d".as_ref(), LOG, Which::First).unwrap();
         assert_eq!(read(), restored);
         let dir = "/d".as_ref();
         assert!(!has_claimed(&disk, dir).unwrap() && is_restored(&disk, dir).unwrap());
@@ -354,10 +434,38 @@ pub(super) mod tests {
         assert!(has_claimed(&disk, dir).unwrap() && !is_restored(&disk, dir).unwrap());
     }
 
+    /// Which archive is named first may be another at each start.
+    #[test]
+    fn a_writer_finds_the_claims_of_its_archive_in_the_file_of_either() {
+        let disk = disk();
+        let read = |which| Claims::read(&disk, "/d".as_ref(), LOG, which).unwrap();
+        let stores = [SimStore::new(1), SimStore::new(2)];
+        for ((which, store), epoch) in Which::ALL.into_iter().zip(&stores).zip([3, 4]) {
+            let (bytes, claim) = claim(u64::from(epoch), epoch, "a");
+            let mut own = read(which);
+            own.place = Some((format!("file:///{epoch}"), epoch));
+            own.note(&disk, "/d".as_ref(), claim).unwrap();
+            store
+                .put_if_absent(&numbered(&chain_dir(LOG), claim.number), &bytes)
+                .unwrap();
+        }
+        for which in Which::ALL {
+            let found = stores
+                .each_ref()
+                .map(|store| read(which).epoch(store).unwrap());
+            let wanted = [(3, ARCHIVE_MARKER), (4, SECOND_ARCHIVE_MARKER)];
+            assert_eq!(found, wanted.map(Some), "{which:?}");
+            let place = read(which).place_of("file:///4");
+            assert_eq!(place, Some(("file:///4".to_owned(), 4)));
+            assert_eq!(read(which).place_of("file:///5"), None);
+        }
+        assert!(has_claimed(&disk, "/d".as_ref()).unwrap());
+    }
+
     #[test]
     fn a_damaged_file_is_named_and_never_taken_for_none() {
         let disk = disk();
-        let mut own = Claims::read(&disk, "/d".as_ref(), LOG).unwrap();
+        let mut own = Claims::read(&disk, "/d".as_ref(), LOG, Which::First).unwrap();
         own.note(&disk, "/d".as_ref(), claim(1, 1, "a").1).unwrap();
         let marker = read_marker(&disk, "/d".as_ref(), ARCHIVE_MARKER)
             .unwrap()
@@ -366,7 +474,7 @@ pub(super) mod tests {
             let mut marker = marker.clone();
             marker[bit / 8] ^= 1 << (bit % 8);
             write_marker(&disk, "/d".as_ref(), ARCHIVE_MARKER, &marker).unwrap();
-            let error = Claims::read(&disk, "/d".as_ref(), LOG).unwrap_err();
+            let error = Claims::read(&disk, "/d".as_ref(), LOG, Which::First).unwrap_err();
             assert!(error.to_string().contains("archived"), "{error}");
         }
     }

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::chain_reader::{Came, ChainReader, Later, Stop};
-use super::claims::{Claims, has_claimed};
+use super::claims::{Claims, Which, has_claimed};
 use super::error::RestoreError;
 use super::reader::{Reader, Wait};
 use super::restore::{choose_log, restore_copy};
@@ -498,7 +498,8 @@ impl Follower {
             return Ok(None);
         };
         let fs = &*self.setup.options.fs;
-        let mut own = Claims::read(fs, &self.dir, copy.chain_reader.log())?;
+        let log = copy.chain_reader.log();
+        let mut own = Claims::read(fs, &self.dir, log, Which::First)?;
         if !force {
             refuse_to_discard(&copy.chain_reader, &own, given_up.as_deref())?;
         }

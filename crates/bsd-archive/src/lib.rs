@@ -39,7 +39,7 @@
 //! | `expire` | what may be removed, and in which order? |
 //! | `thinning` | which bases stay of each day and each week? |
 //! | `forget` | how does the archive of one log go? |
-//! | `refill` | what if a server starts and its directory is empty? |
+//! | `refill` | what if a server starts on an empty directory, and which archive does it take? |
 //! | `follow` | how does a copy keep up with an archive, begin again, and take over? |
 //! | `standby` | when is that called, and what does it report? |
 //! | `joiner` | when are links joined, and what is reported of that? |
@@ -53,6 +53,7 @@
 //! * No object is overwritten, and none is removed but the probe, what is in a joined object that was
 //!   read back, and by an expiry what is before a base that was read back.
 //! * No expiry removes a pinned base, or a part of it.
+//! * Of several archives of a log each has a writer of its own: none waits for another.
 //! * The queue never waits for the archive: the bytes held for it are bounded, and bytes that could
 //!   not be held are a gap, which the chain names.
 
@@ -126,7 +127,7 @@ mod tests;
 #[cfg(test)]
 mod thinning_tests;
 
-pub use self::claims::is_restored;
+pub use self::claims::{Which, is_restored};
 pub use self::error::RestoreError;
 pub use self::joiner::Joins;
 pub use self::keys::{KEY_SIZE, KEYS_MAX, Key, KeyId, KeySource};
@@ -135,7 +136,7 @@ pub use self::levels::Levels;
 pub use self::moment::Until;
 pub use self::object::{check_place, open};
 pub use self::reader::{CONNECTIONS, CONNECTIONS_MAX, Reader, Wait, Waiter};
-pub use self::refill::{Refilled, restore_if_empty};
+pub use self::refill::{Refilled, chosen_of, has_log, restore_if_empty};
 pub use self::report::{LAG_MAX_NS, Report, Reporter};
 pub use self::sealed::{Codec, LEVEL_DEFAULT, LEVELS, Sealed};
 #[cfg(any(test, feature = "sim"))]

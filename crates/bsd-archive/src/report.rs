@@ -17,6 +17,8 @@ pub const LAG_MAX_NS: i64 = 15 * SECOND_NS;
 /// State of the archive at one moment.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Report {
+    /// The address of the store, without what is secret in it.
+    pub place: String,
     /// The epoch of this writer; `None`: it has not begun yet.
     pub epoch: Option<u32>,
     /// Everything before this position can be restored; `None` during a gap and before the first
@@ -85,6 +87,7 @@ pub struct Reporter(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
+    place: String,
     /// The last report, and the position after which the writer needs the log.
     last: Mutex<(Report, Option<Position>)>,
     /// There is another report.
@@ -103,6 +106,21 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Reporter {
+    /// Of the archive at this address.
+    #[must_use]
+    pub fn at(url: &str) -> Reporter {
+        Reporter(Arc::new(Shared {
+            place: without_secrets(url),
+            ..Shared::default()
+        }))
+    }
+
+    /// The address of the store, without what is secret in it.
+    #[must_use]
+    pub fn place(&self) -> &str {
+        &self.0.place
+    }
+
     /// Where bases are asked for.
     #[must_use]
     pub fn orders(&self) -> &Orders {
@@ -123,6 +141,7 @@ impl Reporter {
             }
             report.lag_bytes = trail.bytes_after(report.archived.unwrap_or(Position::ZERO));
         }
+        report.place.clone_from(&self.0.place);
         report.rests = self.0.rests.load(Ordering::SeqCst);
         report.joins.clone_from(&locked(&self.0.joins));
         report
@@ -142,9 +161,11 @@ impl Reporter {
         *locked(&self.0.joins) = Some(joins.clone());
     }
 
-    /// Puts are refused, because the archive lacks something older than the limit.
-    pub fn is_late(&self, now: Time) -> bool {
-        self.trail().is_some_and(|trail| trail.is_late(now))
+    /// Puts are refused, because each of these archives lacks something older than the limit.
+    #[must_use]
+    pub fn are_late(all: &[Reporter], now: Time) -> bool {
+        let trails: Vec<_> = all.iter().filter_map(Reporter::trail).collect();
+        trails.len() == all.len() && Trail::are_late(&trails, now)
     }
 
     /// The log that this trail tells of is to be archived from now on. Nothing is known of that.
@@ -217,9 +238,37 @@ impl Reporter {
     }
 }
 
+/// An address without the name of a user, a password, or parameters.
+fn without_secrets(url: &str) -> String {
+    let url = url.split(['?', '#']).next().unwrap_or_default();
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return url.to_owned();
+    };
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let host = authority.rsplit('@').next().unwrap_or_default();
+    format!("{scheme}://{host}{path}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_address_is_told_without_what_is_secret_in_it() {
+        for (url, shown) in [
+            ("s3://bucket/prefix", "s3://bucket/prefix"),
+            ("file:///srv/a@b", "file:///srv/a@b"),
+            ("s3://key:secret@bucket/a?token=b#c", "s3://bucket/a"),
+            ("az://container", "az://container"),
+            ("nowhere", "nowhere"),
+        ] {
+            let reporter = Reporter::at(url);
+            assert_eq!(
+                (reporter.place(), &*reporter.report().place),
+                (shown, shown)
+            );
+        }
+    }
 
     #[test]
     fn a_claim_is_waited_for_until_it_is_there_or_cannot_come_and_not_for_ever() {

@@ -24,7 +24,7 @@ use crc32fast::Hasher;
 
 use super::base::Making;
 use super::chain::begin;
-use super::claims::Claim;
+use super::claims::{Claim, Which};
 use super::format::{
     BaseList, FRAMES_SIZE_MAX, HEAD_SIZE, Head, Kind, MARKER, Named, bases_dir, chain_dir, marker,
     numbered, pins_dir,
@@ -128,6 +128,7 @@ pub struct Writer {
     may_add_log: bool,
     /// It is a member of a cluster, and leads; `None`: it is a server that is alone.
     lead: Option<Lead>,
+    which: Which,
     is_probed: bool,
     /// The store was seen to have the last link, a moment ago.
     is_proved: bool,
@@ -220,6 +221,7 @@ impl Writer {
             sizes,
             may_add_log: false,
             lead: None,
+            which: Which::First,
             is_probed: false,
             is_proved: false,
             place: None,
@@ -248,6 +250,12 @@ impl Writer {
             lead: Some(lead),
             ..self
         }
+    }
+
+    /// Which of the archives of the log this is.
+    #[must_use]
+    pub fn of(self, which: Which) -> Writer {
+        Writer { which, ..self }
     }
 
     /// Totals go on after these.

@@ -329,7 +329,9 @@ impl ServerHandles {
     /// Puts are refused because the archive lacks something older than the limit.
     fn is_archive_late(&self) -> bool {
         let archive = self.archive.as_ref();
-        archive.is_some_and(|archive| archive.is_late(self.clock.now().mono))
+        archive.is_some_and(|archive| {
+            Reporter::are_late(std::slice::from_ref(archive), self.clock.now().mono)
+        })
     }
 
     /// State of the archive now; `None`: there is no archive, or another server writes it.

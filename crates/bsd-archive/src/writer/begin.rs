@@ -11,7 +11,6 @@ use crate::lead::Right;
 use crate::links::{Listing, Piece, links_from};
 use bsd::storage::Life;
 use bsd::storage::format::segment_header;
-use bsd::storage::marker_file::ARCHIVE_MARKER;
 
 /// The end of a chain.
 struct Tip {
@@ -71,9 +70,10 @@ impl Writer {
         let Some(log) = self.trail.log() else {
             return Err(Trouble::passing("the log is not open yet").into());
         };
-        let mut own = Claims::read(&*self.fs, &self.dir, log).map_err(in_the_way)?;
+        let own = Claims::read(&*self.fs, &self.dir, log, self.which);
+        let mut own = own.map_err(in_the_way)?;
         if self.place.is_none() {
-            self.place.clone_from(&own.place);
+            self.place = own.place_of(self.store.place());
         }
         self.find_marker()?;
         if !self.is_probed {
@@ -172,15 +172,17 @@ impl Writer {
             Some(Right::AsAlone) | None => {}
         }
         match own.epoch(&*self.store)? {
-            Some(epoch) if epoch < newest => Err(self.replaced(log, epoch, newest)),
+            Some((epoch, marker)) if epoch < newest => {
+                Err(self.replaced(log, (epoch, marker), newest))
+            }
             _ => Ok(()),
         }
     }
 
     /// This directory was the one that was archived, until another server took over.
-    fn replaced(&self, log: LogId, epoch: u32, newest: u32) -> Failure {
+    fn replaced(&self, log: LogId, (epoch, marker): (u32, &str), newest: u32) -> Failure {
         let (dir, log) = (self.dir.display(), log_name(log));
-        let marker = self.dir.join(ARCHIVE_MARKER);
+        let marker = self.dir.join(marker);
         Failure::Fenced(format!(
             "the archive has another writer: {dir} was archived in epoch {epoch} of the log {log}, and \
              epoch {newest} is that of a server that has taken over; this one stops; decide which \
@@ -251,7 +253,7 @@ impl Writer {
         // What is later has no base, and is of no other history.
         let (mut has_base, mut is_over) = (false, false);
         while number + LOOK_BACK_MAX > last.0 {
-            let origin = own.origin.filter(|it| (it.number, it.crc) == (number, crc));
+            let origin = own.origin_at(number, crc);
             if let Some(origin) = origin.filter(|_| !has_base)
                 && self.holds(origin.life)?
             {
@@ -274,7 +276,7 @@ impl Writer {
                 Kind::Base => has_base = true,
             }
             number -= 1;
-            if number < begin || is_over && (has_base || own.origin.is_none()) {
+            if number < begin || is_over && (has_base || !own.has_origin()) {
                 break;
             }
             (head, crc) = self.link(log, number)?;
