@@ -126,6 +126,8 @@ mod standby_histories;
 mod tests;
 #[cfg(test)]
 mod thinning_tests;
+#[cfg(test)]
+mod two_histories;
 
 pub use self::claims::{Which, is_restored};
 pub use self::error::RestoreError;

@@ -124,7 +124,8 @@ impl Work {
                     if let Done::Hole(number) = done {
                         error!(
                             "GAP in the archive: link {number}, which was put there, is there no more; \
-                             a new base is made; find out what removed it"
+                             a new base is made; find out what removed it; {}",
+                            self.writer.store().place()
                         );
                     }
                     if let Done::Gap(at) = done {
@@ -194,7 +195,8 @@ impl Work {
         if lag > 0 || trouble || self.writer.is_in_gap() {
             warn!(
                 "the archive does not have all of the log: {lag} bytes are missing; they follow when \
-                 the server is started again on the same directory"
+                 the server is started again on the same directory; {}",
+                self.writer.store().place()
             );
         }
         Ok(())
@@ -204,7 +206,8 @@ impl Work {
         if !std::mem::replace(&mut self.is_gap_told, true) {
             error!(
                 "GAP in the archive: what follows {at} is no longer held for it (--archive-hold-max); \
-                 changes since then cannot be restored from it until the next base is complete"
+                 changes since then cannot be restored from it until the next base is complete; {}",
+                self.writer.store().place()
             );
         }
     }
@@ -248,7 +251,10 @@ impl Work {
     fn end_trouble(&mut self) {
         self.pause = PAUSE_MIN;
         if self.known.trouble.take().is_some() {
-            info!("the archive is written again");
+            info!(
+                "the archive is written again: {}",
+                self.writer.store().place()
+            );
         }
     }
 
@@ -257,7 +263,10 @@ impl Work {
             && let Some(epoch) = self.writer.epoch()
             && !std::mem::replace(&mut self.is_begun_told, true)
         {
-            info!("this member writes the archive, in epoch {epoch}");
+            info!(
+                "this member writes the archive, in epoch {epoch}: {}",
+                self.writer.store().place()
+            );
         }
     }
 
@@ -300,9 +309,13 @@ impl Work {
         let is_late = self.known.is_late(now) && self.known.trouble.is_none();
         if is_late && !self.is_late_told {
             let (seconds, bytes) = (self.known.lag_ns(now) / SECOND_NS, self.known.lag_bytes);
-            warn!("the archive is {seconds} s behind: {bytes} bytes are not in it");
+            let place = self.writer.store().place();
+            warn!("the archive is {seconds} s behind: {bytes} bytes are not in it; {place}");
         } else if self.is_late_told && self.known.lag_ns(now) < LAG_MAX_NS {
-            info!("the archive is no longer behind");
+            info!(
+                "the archive is no longer behind: {}",
+                self.writer.store().place()
+            );
         } else {
             return;
         }
