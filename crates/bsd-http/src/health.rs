@@ -42,16 +42,16 @@ fn stuck(beat: Beat, stuck_after: Duration) -> Option<String> {
 /// All that stands against a put.
 pub(super) async fn readiness(state: &State) -> Answer {
     let handles = &state.handles;
-    let report = handles.archive();
+    let reports = handles.archives();
     let mut reasons = reasons(state).await;
-    if report.as_ref().is_some_and(|report| report.ended.is_some()) {
+    if reports.iter().any(|report| report.ended.is_some()) {
         reasons.push("the archive has ended; the server is stopping".to_owned());
     }
     if handles.is_archive_late() {
         let why = "the archive lacks what is older than --archive-lag-max: puts are refused";
         reasons.push(why.to_owned());
     }
-    let warnings = report.map_or_else(Vec::new, |it| warnings(&it, handles.clock.now().mono));
+    let warnings = all_warnings(&reports, handles.clock.now().mono);
     let (status, mut value) = match reasons.is_empty() {
         true => (StatusCode::OK, json!({"status": "ready"})),
         false => (
@@ -65,7 +65,20 @@ pub(super) async fn readiness(state: &State) -> Answer {
     json(status, &value)
 }
 
-/// Troubles of the archive. Puts are accepted nevertheless: the queue does not wait for the
+/// Troubles of all archives; of two it is said which.
+fn all_warnings(reports: &[Report], now: Time) -> Vec<String> {
+    if let [one] = reports {
+        return warnings(one, now);
+    }
+    let named = reports.iter().zip(["first", "second"]);
+    let told = named.flat_map(|(report, which)| {
+        let said = warnings(report, now).into_iter();
+        said.map(move |it| format!("{which} archive: {it}"))
+    });
+    told.collect()
+}
+
+/// Troubles of an archive. Puts are accepted nevertheless: the queue does not wait for the
 /// archive, and a store that is away must not take all servers out of service. The asker may have
 /// no token, so nothing of the store is told.
 fn warnings(report: &Report, now: Time) -> Vec<String> {
@@ -198,9 +211,13 @@ mod tests {
                 gaps: 1,
                 ..Figures::default()
             },
-            ..well
+            ..well.clone()
         };
         assert!(warnings(&gap, Time(0))[0].contains("gap"));
+        let both = all_warnings(&[gap, away], Time(0));
+        assert_eq!(both.len(), 2);
+        assert!(both[0].starts_with("first archive: ") && both[0].contains("gap"));
+        assert!(both[1].starts_with("second archive: ") && both[1].contains("written"));
     }
 
     #[test]

@@ -261,8 +261,8 @@ pub struct ServerHandles {
     pub bodies_max: usize,
     /// The directory of the log, if there is one.
     pub dir: Option<PathBuf>,
-    /// Where the archive of the log reports, if there is one.
-    pub archive: Option<Reporter>,
+    /// Where the archives of the log report, of which there are at most two.
+    pub archives: Vec<Reporter>,
     /// Where a standby reports, and is told to take over; `None`: this is no standby.
     pub standby: Option<Seat>,
     /// Where the member of a cluster reports, and is asked; `None`: this is no member.
@@ -326,28 +326,26 @@ impl Membership {
 const LEADER: &str = "leader";
 
 impl ServerHandles {
-    /// Puts are refused because the archive lacks something older than the limit.
+    /// Puts are refused because each archive lacks something older than the limit.
     fn is_archive_late(&self) -> bool {
-        let archive = self.archive.as_ref();
-        archive.is_some_and(|archive| {
-            Reporter::are_late(std::slice::from_ref(archive), self.clock.now().mono)
-        })
+        Reporter::are_late(&self.archives, self.clock.now().mono)
     }
 
-    /// State of the archive now; `None`: there is no archive, or another server writes it.
-    fn archive(&self) -> Option<Report> {
+    /// State of each archive now; empty: there is no archive, or another server writes it.
+    fn archives(&self) -> Vec<Report> {
         let is_standby = self
             .standby
             .as_ref()
             .is_some_and(|seat| !seat.report().is_promoted);
-        let archive = self.archive.as_ref().filter(|_| !is_standby);
-        let report = archive.map(Reporter::report);
-        report.filter(|it| !it.rests || it.ended.is_some())
+        let reports = self.archives.iter().filter(|_| !is_standby);
+        let reports = reports.map(Reporter::report);
+        let written = reports.filter(|it| !it.rests || it.ended.is_some());
+        written.collect()
     }
 
-    /// The log of this member has an archive, which the member that leads writes, and that is another.
+    /// The log of this member has archives, which the member that leads writes, and that is another.
     fn archive_rests(&self) -> bool {
-        let archive = self.archive.as_ref();
+        let archive = self.archives.first();
         archive.is_some_and(|archive| archive.report().rests)
     }
 }

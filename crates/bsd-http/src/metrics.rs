@@ -12,14 +12,14 @@ use super::State;
 use super::answer::{Answer, Content, Problem, page};
 use super::api::checks::{Check, Checks, KINDS};
 use super::cluster;
-use super::exposition::{Format, Kind, Page, seconds};
+use super::exposition::{Format, Kind, Label, Page, seconds};
 use super::snapshot::{Snapshot, TubeFigures};
 use bsd::attributes::Reason;
 use bsd::engine::{Figures, LogFigures, ScheduleFigures};
 use bsd::protocol::Op;
 use bsd::types::Time;
-use bsd_archive::Report;
 use bsd_archive::standby::StandbyReport;
+use bsd_archive::{Joins, Report};
 use bsd_net::{CertificateOf, Pulse, cpu_times};
 
 /// Bytes of a page that are made at a time, give or take a line.
@@ -40,9 +40,8 @@ pub(super) async fn metrics(state: &State, headers: &HeaderMap) -> Result<Answer
     let mut first = Page::new(format);
     of_loop(&mut first, state);
     of_process(&mut first, state);
-    if let Some(report) = state.handles.archive() {
-        of_archive(&mut first, &report, state.handles.clock.now().mono);
-    }
+    let archives = state.handles.archives();
+    of_archives(&mut first, &archives, state.handles.clock.now().mono);
     of_checks(&mut first, &state.checks);
     if let Some(seat) = &state.handles.standby {
         of_standby(&mut first, &seat.report(), state.handles.clock.now().mono);
@@ -593,83 +592,105 @@ fn of_log(page: &mut Page, log: &LogFigures) {
     );
 }
 
-/// The loop knows nothing of it, and need not be asked.
-fn of_archive(page: &mut Page, report: &Report, now: Time) {
+/// Of a server that joins no links: 0.
+fn of_joins(report: &Report, of: fn(&Joins) -> u64) -> u64 {
+    report.joins.as_ref().map_or(0, of)
+}
+
+/// The loop knows nothing of them, and need not be asked. Samples of the first archive have no label,
+/// so that alerts and pages for one archive are right with two.
+fn of_archives(page: &mut Page, reports: &[Report], now: Time) {
     use Kind::{Counter, Gauge};
-    let figures = &report.figures;
-    let joins = report.joins.clone().unwrap_or_default();
-    let (joined, singles) = joins.links.unwrap_or_default();
-    let lag = seconds(report.lag_ns(now));
+    if reports.is_empty() {
+        return;
+    }
+    let mut each = |name: &str, kind, help: &str, value: &dyn Fn(&Report) -> String| {
+        page.family(name, kind, help);
+        let name = match kind {
+            Counter => format!("{name}_total"),
+            _ => name.to_owned(),
+        };
+        let labels: [&[Label<'_>]; 2] = [&[], &[("repository", "2")]];
+        for (report, labels) in reports.iter().zip(labels) {
+            page.sample(&name, labels, value(report));
+        }
+    };
+    let lag = |it: &Report| seconds(it.lag_ns(now)).to_string();
     let help = "For how long the archive has lacked something that is durable here; 0: it has all.";
-    page.single("bsd_archive_lag_seconds", Gauge, help, lag);
-    let gauges: [(&str, &str, u64); 8] = [
+    each("bsd_archive_lag_seconds", Gauge, help, &lag);
+    type Value = fn(&Report) -> u64;
+    let gauges: [(&str, &str, Value); 8] = [
         (
             "bsd_archive_up",
             "1: the archive is written; 0: its writer has not begun, or is in trouble, or has ended.",
-            report.is_up().into(),
+            |it| it.is_up().into(),
         ),
         (
             "bsd_archive_lag_bytes",
             "What is durable here and not in the archive; in a gap what is held for it.",
-            report.lag_bytes,
+            |it| it.lag_bytes,
         ),
         (
             "bsd_archive_in_gap",
             "1: until the next base is complete, what is new cannot be restored.",
-            report.is_in_gap.into(),
+            |it| it.is_in_gap.into(),
         ),
         (
             "bsd_archive_epoch",
             "The epoch of the archive that this server has begun; 0: none yet.",
-            report.epoch.unwrap_or(0).into(),
+            |it| it.epoch.unwrap_or(0).into(),
         ),
         (
             "bsd_archive_last_base_timestamp_seconds",
             "When the last base was made, since 1970; 0: none is known.",
-            figures.base_wall_ns / 1_000_000_000,
+            |it| it.figures.base_wall_ns / 1_000_000_000,
         ),
         (
             "bsd_archive_last_join_timestamp_seconds",
             "When links were last looked through, to join those that have aged, since 1970; 0: not yet.",
-            joins.wall_ns / 1_000_000_000,
+            |it| of_joins(it, |joins| joins.wall_ns / 1_000_000_000),
         ),
         (
             "bsd_archive_joined_links",
             "Links that are in joined objects, by the last look; 0 before it.",
-            joined,
+            |it| of_joins(it, |joins| joins.links.unwrap_or_default().0),
         ),
         (
             "bsd_archive_single_links",
             "Links that are objects of their own, by the last look; 0 before it.",
-            singles,
+            |it| of_joins(it, |joins| joins.links.unwrap_or_default().1),
         ),
     ];
     for (name, help, value) in gauges {
-        page.single(name, Gauge, help, value);
+        each(name, Gauge, help, &|it| value(it).to_string());
     }
-    let counters: [(&str, &str, u64); 7] = [
-        ("bsd_archive_links", "Links put.", figures.links),
-        ("bsd_archive_bytes", "Bytes of links put.", figures.bytes),
-        ("bsd_archive_bases", "Bases completed.", figures.bases),
-        ("bsd_archive_gaps", "Gaps begun.", figures.gaps),
+    let counters: [(&str, &str, Value); 7] = [
+        ("bsd_archive_links", "Links put.", |it| it.figures.links),
+        ("bsd_archive_bytes", "Bytes of links put.", |it| {
+            it.figures.bytes
+        }),
+        ("bsd_archive_bases", "Bases completed.", |it| {
+            it.figures.bases
+        }),
+        ("bsd_archive_gaps", "Gaps begun.", |it| it.figures.gaps),
         (
             "bsd_archive_joined",
             "Objects into which links were joined.",
-            joins.objects,
+            |it| of_joins(it, |joins| joins.objects),
         ),
         (
             "bsd_archive_join_failures",
             "Passes over the links that failed, or found damage.",
-            joins.failures,
+            |it| of_joins(it, |joins| joins.failures),
         ),
         (
             "bsd_archive_errors",
             "Calls of the store that failed.",
-            report.errors,
+            |it| it.errors,
         ),
     ];
     for (name, help, value) in counters {
-        page.single(name, Counter, help, value);
+        each(name, Counter, help, &|it| value(it).to_string());
     }
 }
 

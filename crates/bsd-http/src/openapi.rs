@@ -270,8 +270,10 @@ fn standby() -> Value {
     ])
 }
 
+/// That of the first archive, and those of all.
 fn archive_base() -> Value {
-    object(&[
+    let mut fields = vec![
+        ("url", text()),
         ("order", count()),
         ("state", one_of(&archive::STAGES)),
         ("name position made_at refused", or_null(text())),
@@ -279,7 +281,9 @@ fn archive_base() -> Value {
         ("asked_at", text()),
         ("seconds", time()),
         ("base bytes reused_bytes", or_null(count())),
-    ])
+    ];
+    fields.push(("archives", list(object(&fields))));
+    object(&fields)
 }
 
 fn cluster() -> Value {
@@ -345,7 +349,7 @@ fn requests() -> Map<String, Value> {
         ("Promotion", open_object(&[], &[("force", flag())])),
         (
             "NewArchiveBase",
-            open_object(&[], &[("name", text()), ("pin", flag())]),
+            open_object(&[], &[("name", text()), ("pin", flag()), ("url", text())]),
         ),
         ("JoinCluster", object(&[("address", text())])),
         ("OfMember", object(&[("member", text())])),
@@ -511,6 +515,7 @@ fn server() -> Value {
         ("memory", reference("Memory")),
         ("log", or_null(reference("Log"))),
         ("archive", or_null(reference("Archive"))),
+        ("archives", list(reference("Archive"))),
     ])
 }
 
@@ -531,6 +536,7 @@ fn log_fields() -> Vec<(&'static str, Value)> {
 
 fn archive() -> Value {
     object(&[
+        ("url", text()),
         ("up in_gap rests", flag()),
         ("trouble archived member", or_null(text())),
         ("epoch base_percent", or_null(count())),
@@ -560,6 +566,7 @@ fn log_files() -> Value {
         ("files_left_out", count()),
         ("oldest_job", or_null(oldest)),
         ("archive", or_null(reference("Archive"))),
+        ("archives", list(reference("Archive"))),
         ("checks", reference("Checks")),
     ];
     object(&[&log_fields()[..], &files].concat())

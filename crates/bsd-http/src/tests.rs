@@ -47,7 +47,7 @@ impl Running {
             tubes_max: 3,
             bodies_max: 1 << 20,
             dir: Some("/nowhere".into()),
-            archive: Some(archive.clone()),
+            archives: vec![archive.clone()],
             standby: None,
             cluster: None,
         };
@@ -125,7 +125,7 @@ pub(super) fn closed() -> State {
         tubes_max: 3,
         bodies_max: 1 << 20,
         dir: None,
-        archive: None,
+        archives: Vec::new(),
         standby: None,
         cluster: None,
     };

@@ -115,7 +115,8 @@ fn not_restored(archive: &ArchiveConfig, config: &Config, error: RestoreError) -
 
 /// Where the archive will report; `None`: the server has no archive.
 pub(super) fn reporter(config: &Config) -> Option<Reporter> {
-    config.archive.as_ref().map(|_| Reporter::default())
+    let archive = config.archive.as_ref()?;
+    Some(Reporter::at(&archive.url))
 }
 
 /// Where a standby is seen and told to take over; `None`: this is no standby.

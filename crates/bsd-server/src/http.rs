@@ -50,7 +50,7 @@ pub(super) fn start_http(
         tubes_max: setup.map_or(0, |setup| setup.tubes_max),
         bodies_max,
         dir: config.dir.clone(),
-        archive,
+        archives: archive.into_iter().collect(),
         standby,
         cluster,
     };

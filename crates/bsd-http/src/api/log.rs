@@ -4,7 +4,7 @@ use hyper::StatusCode;
 use serde_json::{Value, json};
 
 use super::checks;
-use super::look::{archive_value, log_value};
+use super::look::{archive_values, log_value};
 use super::{gone, not_found, run};
 use crate::answer::{Answer, Problem, json};
 use crate::doorway::Doorway;
@@ -62,13 +62,15 @@ pub(crate) async fn log(state: &State) -> Result<Answer, Problem> {
         SyncPolicy::Never => ("never", None),
     };
     let left_out = figures.segments.saturating_sub(view.files.len() as u64);
+    let (archive, archives) = archive_values(&state.handles);
     let parts = json!({
         "sync": policy,
         "sync_interval_ms": interval,
         "files": view.files.iter().map(file_value).collect::<Vec<_>>(),
         "files_left_out": left_out,
         "oldest_job": view.oldest.map(oldest_value),
-        "archive": archive_value(&state.handles),
+        "archive": archive,
+        "archives": archives,
         "checks": checks::value(&state.checks),
     });
     if let (Value::Object(all), Value::Object(parts)) = (&mut value, parts) {

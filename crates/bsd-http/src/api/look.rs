@@ -20,7 +20,7 @@ use bsd::engine::{Figures, LogFigures, PROTOCOL_VERSION};
 use bsd::histogram::{Buckets, quantile};
 use bsd::queue::{JobView, Lost, Mark, Queue, TubeList};
 use bsd::types::{JobCounts, JobId, JobState, Now};
-use bsd_archive::{Joins, Report};
+use bsd_archive::{Joins, Report, Reporter};
 
 /// Tubes of a page, unless it is said how many.
 pub(super) const LIMIT_DEFAULT: usize = 100;
@@ -32,7 +32,7 @@ pub(crate) async fn server(state: &State) -> Result<Answer, Problem> {
     let look = run(&state.doorway, Look(None)).await?;
     let figures = look.0.ok_or_else(gone)?;
     let mut value = server_value(&figures);
-    value["archive"] = archive_value(&state.handles);
+    (value["archive"], value["archives"]) = archive_values(&state.handles);
     Ok(json(StatusCode::OK, &value))
 }
 
@@ -471,17 +471,30 @@ fn server_value(figures: &Figures) -> Value {
     })
 }
 
-/// State of the archive; null: there is no archive. Of a member that follows, that it has one, and which
-/// member writes it.
-pub(super) fn archive_value(handles: &ServerHandles) -> Value {
-    let resting = || handles.archive_rests().then(Report::default);
-    let Some(report) = handles.archive().or_else(resting) else {
-        return Value::Null;
-    };
+/// State of the first archive, null without one; and of all, in the order of the flags. Of a member that
+/// follows, that it has them, and which member writes them.
+pub(super) fn archive_values(handles: &ServerHandles) -> (Value, Value) {
+    let mut reports = handles.archives();
+    if reports.is_empty() && handles.archive_rests() {
+        let resting = |it: &Reporter| Report {
+            place: it.place().to_owned(),
+            ..Report::default()
+        };
+        reports.extend(handles.archives.iter().map(resting));
+    }
+    let all: Vec<_> = reports
+        .iter()
+        .map(|it| archive_value(it, handles))
+        .collect();
+    (all.first().cloned().into(), all.into())
+}
+
+fn archive_value(report: &Report, handles: &ServerHandles) -> Value {
     let figures = &report.figures;
     let lag = seconds(report.lag_ns(handles.clock.now().mono));
     let base = figures.base_wall_ns / 1_000_000_000;
     json!({
+        "url": report.place,
         "up": report.is_up(),
         "trouble": report.ended.as_ref().or(report.trouble.as_ref()),
         "epoch": report.epoch,

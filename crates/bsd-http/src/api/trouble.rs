@@ -22,7 +22,8 @@ use crate::State;
 use crate::answer::{Answer, Problem, json};
 use crate::query::{Query, encode};
 use bsd::human::{Age, Size};
-use bsd::types::SECOND_NS;
+use bsd::types::{SECOND_NS, Time};
+use bsd_archive::Report;
 use bsd_net::MemberStanding as Standing;
 
 /// Findings of a list. The others are counted.
@@ -136,7 +137,8 @@ pub(crate) enum Subject {
     Tube(String),
     /// By the address at which the other members reach it.
     Member(String),
-    Archive,
+    /// Which of two; `None`: the only one, or both.
+    Archive(Option<&'static str>),
     /// Whom the certificate is shown to.
     Certificate(&'static str),
     /// A backup, a verification, or a rehearsal.
@@ -161,7 +163,7 @@ impl Subject {
             Subject::Server => "server",
             Subject::Tube(_) => "tube",
             Subject::Member(_) => "member",
-            Subject::Archive => "archive",
+            Subject::Archive(_) => "archive",
             Subject::Certificate(_) => "certificate",
             Subject::Check(_) => "check",
             Subject::Schedules => "schedules",
@@ -173,7 +175,8 @@ impl Subject {
         match self {
             Subject::Tube(name) | Subject::Member(name) => Some(name),
             Subject::Certificate(name) | Subject::Check(name) => Some(name),
-            Subject::Server | Subject::Archive | Subject::Schedules => None,
+            Subject::Archive(name) => *name,
+            Subject::Server | Subject::Schedules => None,
         }
     }
 
@@ -183,7 +186,7 @@ impl Subject {
             Subject::Server => "/".to_owned(),
             Subject::Tube(name) => format!("/tubes/{}", encode(name)),
             Subject::Member(_) => "/cluster".to_owned(),
-            Subject::Archive | Subject::Certificate(_) | Subject::Check(_) => {
+            Subject::Archive(_) | Subject::Certificate(_) | Subject::Check(_) => {
                 "/durability".to_owned()
             }
             Subject::Schedules => "/schedules".to_owned(),
@@ -286,7 +289,7 @@ pub(crate) fn findings(seen: &Seen) -> Troubles {
     let mut all = Vec::new();
     of_cluster(seen, &mut all);
     of_server(seen, &mut all);
-    of_archive(seen, &mut all);
+    of_archives(seen, &mut all);
     of_checks(seen, &mut all);
     match seen.membership() {
         Some(standing) if standing != Standing::Leads => {
@@ -430,25 +433,58 @@ fn is_near(used: u64, most: u64) -> bool {
     u128::from(used) * 100 > u128::from(most) * u128::from(NEAR_PERCENT)
 }
 
-fn of_archive(seen: &Seen, all: &mut Vec<Finding>) {
+fn of_archives(seen: &Seen, all: &mut Vec<Finding>) {
     of_standby(seen, all);
-    let Some(report) = &seen.archive else { return };
-    let mut tell = |kind, why: String, what_to_do: &str| {
-        all.push(Finding::new(kind, Subject::Archive, why, what_to_do));
-    };
-    let lag_ns = report.lag_ns(seen.now.mono);
-    let lag = Age((lag_ns / SECOND_NS).unsigned_abs());
     if seen.archive_refuses {
-        tell(
+        let lags = seen.archives.iter().map(|it| it.lag_ns(seen.now.mono));
+        let lag = Age((lags.min().unwrap_or(0) / SECOND_NS).unsigned_abs());
+        all.push(Finding::new(
             Kind::ArchiveRefuses,
-            format!("Puts are refused: the archive is {lag} behind, past --archive-lag-max."),
+            Subject::Archive(None),
+            match seen.archives.len() {
+                1 => format!(
+                    "Puts are refused: the archive is {lag} behind, past --archive-lag-max."
+                ),
+                _ => format!(
+                    "Puts are refused: both archives are behind, each by {lag} or more, past \
+                     --archive-lag-max."
+                ),
+            },
             "`bsd-ctl archive` says what the store answers. Repair the store or its network.",
+        ));
+    }
+    let names: &[_] = match seen.archives.len() {
+        1 => &[("archive", None)],
+        _ => &[
+            ("first archive", Some("first")),
+            ("second archive", Some("second")),
+        ],
+    };
+    for (report, (archive, name)) in seen.archives.iter().zip(names) {
+        of_archive(
+            report,
+            (archive, Subject::Archive(*name)),
+            seen.now.mono,
+            all,
         );
     }
+}
+
+fn of_archive(
+    report: &Report,
+    (archive, subject): (&str, Subject),
+    now: Time,
+    all: &mut Vec<Finding>,
+) {
+    let mut tell = |kind, why: String, what_to_do: &str| {
+        all.push(Finding::new(kind, subject.clone(), why, what_to_do));
+    };
+    let lag_ns = report.lag_ns(now);
+    let lag = Age((lag_ns / SECOND_NS).unsigned_abs());
     if report.is_in_gap && report.figures.gaps > 0 {
         tell(
             Kind::ArchiveGap,
-            "The archive has a gap: what is new cannot be restored.".to_owned(),
+            format!("The {archive} has a gap: what is new cannot be restored."),
             "Repair the store; the server then makes a base by itself. `bsd-ctl archive` shows how \
              far it is.",
         );
@@ -456,10 +492,10 @@ fn of_archive(seen: &Seen, all: &mut Vec<Finding>) {
         let percent = report.base_percent();
         let why = match report.figures.base_wall_ns {
             0 => format!(
-                "The first base of the archive is at {percent} %. Nothing can be restored yet."
+                "The first base of the {archive} is at {percent} %. Nothing can be restored yet."
             ),
             _ => format!(
-                "The next base of the archive is at {percent} %. What is new cannot be restored yet."
+                "The next base of the {archive} is at {percent} %. What is new cannot be restored yet."
             ),
         };
         tell(
@@ -471,7 +507,7 @@ fn of_archive(seen: &Seen, all: &mut Vec<Finding>) {
         let bytes = Size(report.lag_bytes);
         tell(
             Kind::ArchiveLags,
-            format!("The archive is {lag} behind: {bytes} would be lost with this machine."),
+            format!("The {archive} is {lag} behind: {bytes} would be lost with this machine."),
             "`bsd-ctl archive` says what the store answers. If it is well, it is slower than the \
              log grows.",
         );
@@ -479,7 +515,7 @@ fn of_archive(seen: &Seen, all: &mut Vec<Finding>) {
     if report.trouble.is_some() || report.ended.is_some() {
         tell(
             Kind::ArchiveDown,
-            "The archive cannot be written; it is tried again.".to_owned(),
+            format!("The {archive} cannot be written; it is tried again."),
             "`bsd-ctl archive` says what the store answers. Repair the store or its network.",
         );
     }

@@ -135,10 +135,11 @@ pub(super) fn content(view: &PageView<'_>, span: Span, live: &Live) -> Markup {
             ("99 of 100 took", live.text("sync-99", quantile(&syncs, 0.99))),
         ]))
         @if let Some(log) = &figures.log { (of_log(log, live)) }
-        @if let Some(report) = view.state.handles.archive() {
-            (of_archive(&report, view.state.handles.clock.now().mono, live))
-        } @else if view.state.handles.archive_rests() {
+        @let archives = view.state.handles.archives();
+        @if archives.is_empty() && view.state.handles.archive_rests() {
             (of_resting_archive(cluster::archives(&view.state.handles), live))
+        } @else {
+            (of_archives(&archives, view.state.handles.clock.now().mono, live))
         }
         @if figures.log.is_some() { (of_checks(view.state.checks.all(), live)) }
         (memory(figures, live))
@@ -198,8 +199,27 @@ fn of_log(log: &LogFigures, live: &Live) -> Markup {
     }
 }
 
-fn of_archive(report: &Report, now: Time, live: &Live) -> Markup {
-    let text = |id: &str, text: String| live.text(id, text);
+fn of_archives(reports: &[Report], now: Time, live: &Live) -> Markup {
+    let are_two = reports.len() > 1;
+    let first = if are_two {
+        "The first archive"
+    } else {
+        "The archive"
+    };
+    let names = [("", first), ("second-", "The second archive")];
+    html! {
+        @for (report, (prefix, title)) in reports.iter().zip(names) {
+            section aria-labelledby=(format!("{prefix}archive")) {
+                h2 id=(format!("{prefix}archive")) { (title) }
+                @if are_two { p { code { (report.place) } } }
+                (of_archive(report, now, live, prefix))
+            }
+        }
+    }
+}
+
+fn of_archive(report: &Report, now: Time, live: &Live, prefix: &str) -> Markup {
+    let text = |id: &str, text: String| live.text(&format!("{prefix}{id}"), text);
     let of = &report.figures;
     let archived = report.archived.map_or("–".into(), |at| at.to_string());
     let epoch = report.epoch.map_or("not begun".into(), |it| it.to_string());
@@ -209,32 +229,29 @@ fn of_archive(report: &Report, now: Time, live: &Live) -> Markup {
     };
     let gap = if report.is_in_gap { "yes" } else { "no" };
     html! {
-        section aria-labelledby="archive" {
-            h2 id="archive" { "The archive" }
-            p { (text("archive-state", state_of(report))) }
-            (facts(&[
-                ("Can be restored up to", text("archived", archived)),
-                ("Not yet archived", text("archive-lag", words::bytes(report.lag_bytes))),
-                ("Behind", text("archive-behind", words::ns(report.lag_ns(now)))),
-                ("In a gap", live.text("archive-gap", gap)),
-                ("Gaps", text("archive-gaps", words::count(of.gaps))),
-                ("Epoch", text("archive-epoch", epoch)),
-                ("Last base", text("archive-base", base)),
-                ("Bases", text("archive-bases", words::count(of.bases))),
-                ("Links put", text("archive-links", words::count(of.links))),
-                ("Bytes of them", text("archive-bytes", words::bytes(of.bytes))),
-                ("Calls that failed", text("archive-errors", words::count(report.errors))),
-            ]))
-            @match &report.joins {
-                Some(joins) => (of_joins(joins, live)),
-                None => p { "Its links are not joined here." },
-            }
+        p { (text("archive-state", state_of(report))) }
+        (facts(&[
+            ("Can be restored up to", text("archived", archived)),
+            ("Not yet archived", text("archive-lag", words::bytes(report.lag_bytes))),
+            ("Behind", text("archive-behind", words::ns(report.lag_ns(now)))),
+            ("In a gap", text("archive-gap", gap.into())),
+            ("Gaps", text("archive-gaps", words::count(of.gaps))),
+            ("Epoch", text("archive-epoch", epoch)),
+            ("Last base", text("archive-base", base)),
+            ("Bases", text("archive-bases", words::count(of.bases))),
+            ("Links put", text("archive-links", words::count(of.links))),
+            ("Bytes of them", text("archive-bytes", words::bytes(of.bytes))),
+            ("Calls that failed", text("archive-errors", words::count(report.errors))),
+        ]))
+        @match &report.joins {
+            Some(joins) => (of_joins(joins, live, prefix)),
+            None => p { "Its links are not joined here." },
         }
     }
 }
 
-fn of_joins(joins: &Joins, live: &Live) -> Markup {
-    let text = |id: &str, text: String| live.text(id, text);
+fn of_joins(joins: &Joins, live: &Live, prefix: &str) -> Markup {
+    let text = |id: &str, text: String| live.text(&format!("{prefix}{id}"), text);
     let last = match joins.wall_ns {
         0 => "not yet".into(),
         wall => utc(wall),

@@ -142,7 +142,10 @@ fn name(subject: &Subject) -> String {
         Subject::Server => "This server".into(),
         Subject::Tube(name) => format!("Tube {name}"),
         Subject::Member(name) => format!("Member {name}"),
-        Subject::Archive => "The archive".into(),
+        Subject::Archive(name) => match name {
+            None => "The archive".into(),
+            Some(name) => format!("The {name} archive"),
+        },
         Subject::Certificate(shown_to) => format!("The certificate for {shown_to}"),
         Subject::Check(kind) => format!("The {kind}"),
         Subject::Schedules => "Schedules".into(),

@@ -86,7 +86,9 @@ fn t22_each_sample_of_an_archive_is_what_its_writer_reports() {
         ("bsd_archive_single_links", 14.0),
         ("bsd_archive_errors_total", 4.0),
     ];
-    let page = |report: &Report| written(|page| of_archive(page, report, Time(2_500_000_000)));
+    let page = |report: &Report| {
+        written(|page| of_archives(page, std::slice::from_ref(report), Time(2_500_000_000)))
+    };
     assert_samples(&page(&report), &expected);
     let up = |change: fn(&mut Report)| {
         let mut report = report.clone();
@@ -101,6 +103,16 @@ fn t22_each_sample_of_an_archive_is_what_its_writer_reports() {
         ..report.clone()
     };
     assert_eq!(value(&page(&gap), "bsd_archive_in_gap"), 1.0);
+    // Those of the first are as they were without a second one.
+    let both = [report.clone(), gap];
+    let both = written(|page| of_archives(page, &both, Time(2_500_000_000)));
+    let second = "bsd_archive_in_gap{repository=\"2\"}";
+    assert_eq!(value(&both, "bsd_archive_in_gap"), 0.0);
+    assert_eq!(value(&both, second), 1.0);
+    for line in page(&report).lines() {
+        assert!(both.contains(line), "{line}");
+    }
+    assert_eq!(written(|page| of_archives(page, &[], Time(0))), "");
 }
 
 #[test]

@@ -45,7 +45,7 @@ pub(crate) struct Seen {
     pub(crate) wait_max_ns: i64,
     /// Of tubes whose jobs wait long.
     pub(crate) holds: HashMap<String, Hold>,
-    pub(crate) archive: Option<Report>,
+    pub(crate) archives: Vec<Report>,
     /// Puts are refused because of the archive.
     pub(crate) archive_refuses: bool,
     pub(crate) standby: Option<StandbyReport>,
@@ -79,7 +79,7 @@ impl Seen {
             rise: Rise::default(),
             wait_max_ns: wait_max.saturating_mul(SECOND_NS),
             holds: HashMap::new(),
-            archive: handles.archive(),
+            archives: handles.archives(),
             archive_refuses: handles.is_archive_late(),
             standby: handles.standby.as_ref().map(|seat| seat.report()),
             cluster: cluster::report(handles).ok(),

@@ -32,7 +32,7 @@ fn whole_page() -> String {
     written(|page| {
         of_loop(page, &state);
         of_process(page, &state);
-        of_archive(page, &Report::default(), now.mono);
+        of_archives(page, &[Report::default()], now.mono);
         of_checks(page, &state.checks);
         of_standby(page, &StandbyReport::default(), now.mono);
         cluster::write_report(page, &report);
