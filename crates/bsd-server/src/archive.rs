@@ -1,6 +1,7 @@
 //! The archive of the server: its store, its thread, and the meaning of its end.
 
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use bsd::clock::utc;
@@ -10,8 +11,8 @@ use bsd_archive::RestoreError;
 use bsd_archive::follow::{Setup, has_taken_over};
 use bsd_archive::standby::{self, Seat};
 use bsd_archive::{
-    Archive, Codec, Lead, Levels, Reader, Refilled, Reporter, Sizes, Store, Turns, Waiter, Writer,
-    is_restored,
+    Archive, Codec, Lead, Levels, Reader, Refilled, Reporter, Sizes, Store, Turns, Waiter, Which,
+    Writer, chosen_of, has_log, is_restored,
 };
 use bsd_cluster::member::{ClusterId, NodeId};
 use bsd_net::Archivist;
@@ -26,9 +27,10 @@ use super::{
 /// A server whose log was restored waits so long for its archive before it serves.
 const CLAIM_WAIT: Duration = Duration::from_secs(5);
 
-pub(super) fn open_store(config: &Config) -> Result<Option<Arc<dyn Store>>, Failure> {
+/// The stores of the archives, in the order of the flags: none, one, or two.
+pub(super) fn open_stores(config: &Config) -> Result<Vec<Arc<dyn Store>>, Failure> {
     let Some(archive) = &config.archive else {
-        return Ok(None);
+        return Ok(Vec::new());
     };
     let codec = Codec::default()
         .compressing(archive.compression)
@@ -37,29 +39,40 @@ pub(super) fn open_store(config: &Config) -> Result<Option<Arc<dyn Store>>, Fail
     if !codec.is_plain() {
         info!("archive: what is put from now on is {codec}");
     }
-    let store = bsd_archive::open(&archive.url, codec)?;
-    Ok(Some(Arc::from(store)))
+    let open = |url: &String| Ok(bsd_archive::open(url, codec.clone()).map(Arc::from)?);
+    archive.urls().map(open).collect()
 }
 
-/// With `--restore-if-empty`: a data directory that is missing or empty gets the log of the archive.
+/// With `--restore-if-empty`: a data directory that is missing or empty gets the log of the archive, or
+/// that of the one with the later end, if there are two. Both have to be asked: an empty log is never
+/// begun, and the earlier end never taken, while one of them does not answer.
 pub(super) fn restore_if_empty(
     config: &Config,
-    store: Option<&Arc<dyn Store>>,
+    stores: &[Arc<dyn Store>],
     clock: Clock,
 ) -> Result<(), Failure> {
-    let (Some(archive), Some(dir), Some(store)) = (&config.archive, &config.dir, store) else {
+    let (Some(archive), Some(dir)) = (&config.archive, &config.dir) else {
         return Ok(());
     };
-    if !archive.restore_if_empty {
+    let fs: Arc<dyn Fs> = Arc::new(RealFs);
+    if !archive.restore_if_empty || has_log(&*fs, dir)? {
         return Ok(());
     }
-    bsd_archive::check_place(&archive.url)?;
-    let fs: Arc<dyn Fs> = Arc::new(RealFs);
+    for url in archive.urls() {
+        bsd_archive::check_place(url)?;
+    }
     let tell = progress(clock, "restoring the log from its archive");
     let wait = Waiter::new(clock, wait_told);
-    let reader = Reader::new(&**store, &wait);
+    let readers = stores.iter().map(|it| Reader::new(&**it, &wait));
+    let readers: Vec<_> = readers.collect();
+    let chosen = match &readers[..] {
+        [] => return Ok(()),
+        [_] => Ok(0),
+        several => chosen_of(several, archive.log),
+    };
+    let chosen = chosen.map_err(|error| not_restored(archive, config, error))?;
     let refilled = bsd_archive::restore_if_empty(
-        &reader,
+        &readers[chosen],
         archive.log,
         (&fs, dir),
         clock.now(),
@@ -67,15 +80,20 @@ pub(super) fn restore_if_empty(
             tell(done, all);
         },
     );
-    let (url, shown) = (&archive.url, dir.display());
+    let (url, shown) = (stores[chosen].place(), dir.display());
     match refilled.map_err(|error| not_restored(archive, config, error))? {
         Refilled::HasLog => {}
         Refilled::Nothing(why) => {
-            warn!("nothing to restore from {url}: {why}; an empty log is begun")
+            let all: Vec<&str> = stores.iter().map(|it| it.place()).collect();
+            let all = all.join(" and ");
+            warn!("nothing to restore from {all}: {why}; an empty log is begun")
         }
         Refilled::Restored(restored) => {
             for bad in &restored.skipped {
                 warn!("{bad}; an older base was used, and nothing is missing for that");
+            }
+            if readers.len() > 1 {
+                info!("of both archives {url} has the later end");
             }
             info!(
                 "data directory {shown}: restored from {url}, {} jobs, as it was at {}, up to {}",
@@ -103,20 +121,27 @@ fn not_restored(archive: &ArchiveConfig, config: &Config, error: RestoreError) -
         other => other,
     };
     let dir = config.dir.clone().unwrap_or_default();
+    let of_two = match archive.second {
+        Some(_) => {
+            "; of two archives both must answer, since either may have the later end: to restore what \
+             one of them has, name that one alone"
+        }
+        None => "",
+    };
     let advice = format!(
         "the server does not start (--restore-if-empty); start it again when the archive answers, or \
          look with `bsd-wal archive ls {url}` and restore by hand: `bsd-wal archive restore [--log \
-         LOG] [--until …] {url} {dir}`",
+         LOG] [--until …] {url} {dir}`{of_two}",
         url = archive.url,
         dir = dir.display()
     );
     Failure::new(error.class(), format_args!("{error}\n{advice}"))
 }
 
-/// Where the archive will report; `None`: the server has no archive.
-pub(super) fn reporter(config: &Config) -> Option<Reporter> {
-    let archive = config.archive.as_ref()?;
-    Some(Reporter::at(&archive.url))
+/// Where each archive will report.
+pub(super) fn reporters(config: &Config) -> Vec<Reporter> {
+    let urls = config.archive.iter().flat_map(ArchiveConfig::urls);
+    urls.map(|url| Reporter::at(url)).collect()
 }
 
 /// Where a standby is seen and told to take over; `None`: this is no standby.
@@ -175,64 +200,120 @@ pub(super) fn follow(
     Ok(Some(promoted.engine))
 }
 
-/// Where the member of a cluster says whether it leads, and so archives; `None`: this is no member, or has
-/// no archive.
-pub(super) fn turns(config: &Config, reporter: Option<&Reporter>, clock: Clock) -> Option<Turns> {
-    let archive = config.archive.as_ref()?;
-    let reporter = reporter.filter(|_| config.cluster.is_some())?;
-    let turns = Turns::new(archive.hold_max, archive.lag_max, reporter.clone(), clock);
-    Some(turns)
+/// Where the member of a cluster says whether it leads, and so archives, one for each archive; empty: this
+/// is no member, or has no archive.
+pub(super) fn turns(config: &Config, reporters: &[Reporter], clock: Clock) -> Vec<Turns> {
+    let (Some(archive), Some(_)) = (&config.archive, &config.cluster) else {
+        return Vec::new();
+    };
+    let turns = |it: &Reporter| Turns::new(archive.hold_max, archive.lag_max, it.clone(), clock);
+    reporters.iter().map(turns).collect()
 }
 
-/// The loop of a member tells its archive when it leads.
-pub(super) struct ByTurns(pub(super) Turns);
+/// The loop of a member tells its archives when it leads.
+pub(super) struct ByTurns(pub(super) Vec<Turns>);
 
 impl Archivist for ByTurns {
-    fn lead(&self, cluster: ClusterId, member: NodeId, term: u64) -> Arc<Trail> {
-        self.0.lead(Lead {
+    fn lead(&self, cluster: ClusterId, member: NodeId, term: u64) -> Vec<Arc<Trail>> {
+        let lead = Lead {
             cluster: cluster.0,
             member: member.0,
             term,
-        })
+        };
+        self.0.iter().map(|turns| turns.lead(lead)).collect()
     }
 
     fn rest(&self) {
-        self.0.rest();
+        self.0.iter().for_each(Turns::rest);
     }
 }
 
-/// From now on the log holds its segments for the archive. That of a member does when it leads.
-pub(super) fn hold(config: &Config, engine: &mut Engine) -> Option<Arc<Trail>> {
-    let archive = config
-        .archive
-        .as_ref()
-        .filter(|_| config.cluster.is_none())?;
-    let trail = Arc::new(Trail::new(archive.hold_max).with_lag_max(archive.lag_max));
-    engine.publish_to([trail.clone()]);
-    Some(trail)
+/// From now on the log holds its segments for each archive. That of a member does when it leads.
+pub(super) fn hold(
+    config: &Config,
+    stores: &[Arc<dyn Store>],
+    engine: &mut Engine,
+) -> Vec<Arc<Trail>> {
+    let Some(archive) = config.archive.as_ref().filter(|_| config.cluster.is_none()) else {
+        return Vec::new();
+    };
+    let trail = |_| Arc::new(Trail::new(archive.hold_max).with_lag_max(archive.lag_max));
+    let trails: Vec<_> = stores.iter().map(trail).collect();
+    engine.publish_to(trails.iter().cloned());
+    trails
 }
 
-/// Begin to archive the log. One that was restored is not served before its archive is claimed:
-/// otherwise the first of its changes would be in none until then, and an old server would go on. A
-/// store that does not answer is waited for no longer than [`CLAIM_WAIT`].
-pub(super) fn start_archive(
+/// Begin to archive the log, at one address or at two. One that was restored is not served before an
+/// archive is claimed: otherwise the first of its changes would be in none until then, and an old server
+/// would go on. A store that does not answer is waited for no longer than [`CLAIM_WAIT`].
+pub(super) fn start_archives(
     config: &Config,
-    store: Option<Arc<dyn Store>>,
-    (trail, turns): (Option<Arc<Trail>>, Option<Turns>),
+    stores: Vec<Arc<dyn Store>>,
+    (trails, turns): (Vec<Arc<Trail>>, Vec<Turns>),
     clock: Clock,
-    reporter: Option<Reporter>,
-) -> Result<Option<Archive>, Failure> {
-    let (Some(archive), Some(dir), Some(store)) = (&config.archive, &config.dir, store) else {
-        return Ok(None);
+    reporters: Vec<Reporter>,
+) -> Result<Vec<Archive>, Failure> {
+    let (Some(archive), Some(dir)) = (&config.archive, &config.dir) else {
+        return Ok(Vec::new());
     };
     // A member claims when it leads. Of a file that cannot be read the writer says what is wrong.
-    let is_restored = turns.is_none() && is_restored(&RealFs, dir).unwrap_or(false);
-    let (dir, of, is_shared) = (dir.clone(), store.clone(), archive.is_shared);
-    let writer = move |trail| {
-        let (fs, sizes) = (Arc::new(RealFs), Sizes::default());
-        let writer = Writer::new(of.clone(), trail, fs, dir.clone(), node(), sizes);
-        writer.beside_others(is_shared)
-    };
+    let is_restored = turns.is_empty() && is_restored(&RealFs, dir).unwrap_or(false);
+    let (levels, interval) = (levels(archive), archive.interval);
+    let (mut trails, mut turns) = (trails.into_iter(), turns.into_iter());
+    let mut archives = Vec::new();
+    for ((store, which), reporter) in stores.into_iter().zip(Which::ALL).zip(reporters) {
+        let (dir, of, is_shared) = (dir.clone(), store.clone(), archive.is_shared);
+        let writer = move |trail| {
+            let (fs, sizes) = (Arc::new(RealFs), Sizes::default());
+            let writer = Writer::new(of.clone(), trail, fs, dir.clone(), node(), sizes);
+            writer.beside_others(is_shared).of(which)
+        };
+        let url = reporter.place().to_owned();
+        let started = match (trails.next(), turns.next()) {
+            (_, Some(turns)) => {
+                let writer = move |lead, trail| writer(trail).led(lead);
+                Archive::start_by_turns(&turns, store, writer, interval, clock, stop)
+            }
+            (Some(trail), None) => Archive::start(writer(trail), interval, clock, reporter, stop),
+            (None, None) => break,
+        };
+        let thread = started
+            .and_then(|thread| match levels {
+                Some(levels) => thread.with_levels(levels),
+                None => Ok(thread),
+            })
+            .map_err(|error| Failure::cannot("start a thread for the archive", error))?;
+        match config.cluster {
+            Some(_) => info!("archive: {url}, while this member leads"),
+            None => info!("archive: {url}"),
+        }
+        archives.push(thread);
+    }
+    if is_restored {
+        wait_for_claims(&archives, clock);
+    }
+    Ok(archives)
+}
+
+/// For at most [`CLAIM_WAIT`], all together.
+fn wait_for_claims(archives: &[Archive], clock: Clock) {
+    let begun = clock.now().mono;
+    for archive in archives {
+        let waited = u64::try_from(clock.now().mono.since(begun)).unwrap_or(0);
+        let left = CLAIM_WAIT.saturating_sub(Duration::from_nanos(waited));
+        if !archive.wait_for_claim(left) {
+            warn!(
+                "the archive {} has not been claimed in {} s; clients are served, and what they \
+                 change is not in it until it is",
+                archive.report().place,
+                CLAIM_WAIT.as_secs()
+            );
+        }
+    }
+}
+
+/// When links are joined; `None`: they are not.
+fn levels(archive: &ArchiveConfig) -> Option<Levels> {
     let may_join = archive.old_keys.is_empty() || !archive.keys.is_empty();
     if archive.fine.is_some() && !may_join {
         warn!(
@@ -240,40 +321,10 @@ pub(super) fn start_archive(
              --archive-key FILE encrypts what is put"
         );
     }
-    let levels = archive.fine.filter(|_| may_join).map(|fine| Levels {
+    archive.fine.filter(|_| may_join).map(|fine| Levels {
         fine_ns: u64::try_from(fine.as_nanos()).unwrap_or(u64::MAX),
         ..Levels::default()
-    });
-    let interval = archive.interval;
-    let started = match (trail, turns) {
-        (_, Some(turns)) => {
-            let writer = move |lead, trail| writer(trail).led(lead);
-            Archive::start_by_turns(&turns, store, writer, interval, clock, stop)
-        }
-        (Some(trail), None) => {
-            let reporter = reporter.unwrap_or_default();
-            Archive::start(writer(trail), interval, clock, reporter, stop)
-        }
-        (None, None) => return Ok(None),
-    };
-    let archive_thread = started
-        .and_then(|thread| match levels {
-            Some(levels) => thread.with_levels(levels),
-            None => Ok(thread),
-        })
-        .map_err(|error| Failure::cannot("start a thread for the archive", error))?;
-    match config.cluster {
-        Some(_) => info!("archive: {}, while this member leads", archive.url),
-        None => info!("archive: {}", archive.url),
-    }
-    if is_restored && !archive_thread.wait_for_claim(CLAIM_WAIT) {
-        warn!(
-            "the archive has not been claimed in {} s; clients are served, and what they change is in \
-             no archive until it is",
-            CLAIM_WAIT.as_secs()
-        );
-    }
-    Ok(Some(archive_thread))
+    })
 }
 
 /// The server stops as it does when it is asked to.
@@ -290,14 +341,21 @@ fn node() -> String {
     format!("{host}, process {}", std::process::id())
 }
 
-/// Put the last of the log. An archive that has ended for good gives the process its exit code.
-pub(super) fn end_archive(archive: Option<Archive>) -> Result<(), Failure> {
-    let report = archive.map(Archive::finish);
-    match report.and_then(|report| report.ended) {
-        Some(_) => {
+/// Put the last of the log, into all archives at the same time. One that has ended for good gives the
+/// process its exit code.
+pub(super) fn end_archives(archives: Vec<Archive>) -> Result<(), Failure> {
+    let reports = thread::scope(|scope| {
+        let ends = archives.into_iter().map(|it| scope.spawn(|| it.finish()));
+        let ends: Vec<_> = ends.collect();
+        // A panic in it has been reported already.
+        let reports = ends.into_iter().filter_map(|end| end.join().ok());
+        reports.collect::<Vec<_>>()
+    });
+    match reports.iter().any(|report| report.ended.is_some()) {
+        true => {
             let text = "stopped because of the archive; see above";
             Err(Failure::new(ErrorClass::Replaced, text))
         }
-        None => Ok(()),
+        false => Ok(()),
     }
 }

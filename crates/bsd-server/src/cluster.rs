@@ -38,7 +38,7 @@ pub(super) fn open_member(
     options: &Options,
     reactor: &Reactor,
     (desk, http): (Option<&ClusterDesk>, Option<(SocketAddr, bool)>),
-    turns: Option<Turns>,
+    turns: Vec<Turns>,
     clock: Clock,
 ) -> Result<Option<(Member, Engine)>, Failure> {
     let (Some(cluster), Some(listener), Some(desk)) = (&config.cluster, listener, desk) else {
@@ -53,7 +53,7 @@ pub(super) fn open_member(
         listener,
         reactor,
         desk: desk.clone(),
-        archivist: turns.map(|turns| Box::new(ByTurns(turns)) as Box<dyn Archivist>),
+        archivist: (!turns.is_empty()).then(|| Box::new(ByTurns(turns)) as Box<dyn Archivist>),
         now: clock.now(),
     });
     let (member, engine) = opened.map_err(|error| match error {

@@ -211,20 +211,16 @@ impl Args {
 
 /// The flags of the archive.
 #[derive(Debug, Clone, clap::Args)]
+#[command(group = clap::ArgGroup::new("archive_url").args(["archive", "follow"]).multiple(true))]
 struct ArchiveArgs {
     /// Archive the log at URL as it grows: s3://BUCKET/PREFIX, gs://BUCKET/PREFIX,
-    /// az://CONTAINER/PREFIX or file:///DIR
-    #[arg(
-        long,
-        value_name = "URL",
-        conflicts_with = "memory",
-        group = "archive_url"
-    )]
-    archive: Option<String>,
+    /// az://CONTAINER/PREFIX or file:///DIR; given twice, at both
+    #[arg(long, value_name = "URL", conflicts_with = "memory")]
+    archive: Vec<String>,
 
     /// Be a standby: keep DIR a copy of the log that is archived at URL, serve no one, and take over
-    /// when told to (`bsd-ctl promote`, or SIGUSR2); then archive to URL
-    #[arg(long, value_name = "URL", conflicts_with_all = ["memory", "import"], group = "archive_url")]
+    /// when told to (`bsd-ctl promote`, or SIGUSR2); then archive to URL, and to that of --archive
+    #[arg(long, value_name = "URL", conflicts_with_all = ["memory", "import"])]
     follow: Option<String>,
 
     /// Put new changes into the archive, or look for them there, every MS milliseconds
@@ -242,7 +238,7 @@ struct ArchiveArgs {
     archive_hold_max: u64,
 
     /// If the data directory is missing or empty, restore the log from the archive first
-    #[arg(long, requires = "archive", conflicts_with = "import")]
+    #[arg(long, requires = "archive", conflicts_with_all = ["import", "follow"])]
     restore_if_empty: bool,
 
     /// Restore or follow the log ID, if URL has archives of several
@@ -253,7 +249,8 @@ struct ArchiveArgs {
     #[arg(long, requires = "archive_url")]
     archive_new_log: bool,
 
-    /// Refuse puts while the archive lacks something older than TIME, such as 30s [default: never]
+    /// Refuse puts while the archive, or each of two, lacks something older than TIME, such as 30s
+    /// [default: never]
     #[arg(long, value_name = "TIME", value_parser = parse_time, requires = "archive_url")]
     archive_lag_max: Option<Duration>,
 
@@ -337,8 +334,10 @@ fn parse_log(text: &str) -> Result<LogId, UsageError> {
 /// An archive that is to be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ArchiveConfig {
-    /// Where.
+    /// Where; of a standby, what it follows.
     pub url: String,
+    /// Where else, at the same time and in the same way; of a standby, after it has taken over.
+    pub second: Option<String>,
     /// First follow what another server puts there, until this one takes over.
     pub is_followed: bool,
     /// How often, if there is something new.
@@ -361,6 +360,15 @@ pub struct ArchiveConfig {
     pub keys: Vec<KeySource>,
     /// Keys with which objects of earlier times were.
     pub old_keys: Vec<KeySource>,
+}
+
+impl ArchiveConfig {
+    /// The address of each archive, one or two.
+    pub fn urls(&self) -> impl Iterator<Item = &String> {
+        [Some(&self.url), self.second.as_ref()]
+            .into_iter()
+            .flatten()
+    }
 }
 
 /// Settings of the server.
@@ -504,7 +512,7 @@ impl Config {
             listen,
             listen_is_explicit: !args.listen.is_empty(),
             http: http(&args)?,
-            archive: archive(&args.archive),
+            archive: archive(&args.archive)?,
             cluster,
             user: args.user,
             verbosity: args.verbosity,
@@ -573,15 +581,33 @@ pub fn command() -> clap::Command {
     Args::command()
 }
 
-fn archive(args: &ArchiveArgs) -> Option<ArchiveConfig> {
-    let url = args.follow.as_ref().or(args.archive.as_ref())?;
+fn archive(args: &ArchiveArgs) -> Result<Option<ArchiveConfig>, clap::Error> {
+    let urls: Vec<&String> = args.follow.iter().chain(&args.archive).collect();
+    // The same directory, or the same prefix.
+    let place = |url: &String| url.trim_end_matches('/').to_owned();
+    let (url, second) = match &urls[..] {
+        [] => return Ok(None),
+        [url] => (*url, None),
+        [first, second] if place(first) == place(second) => {
+            return Err(invalid(format_args!(
+                "{second} is given twice: two archives of a log need two addresses"
+            )));
+        }
+        [first, second] => (*first, Some((*second).clone())),
+        [..] => {
+            return Err(invalid(
+                "a log has two archives at most: --archive twice, or --follow and --archive once",
+            ));
+        }
+    };
     let files =
         |paths: &[PathBuf]| -> Vec<_> { paths.iter().cloned().map(KeySource::File).collect() };
     let commands = args.archive_key_command.iter().cloned();
     let mut keys = files(&args.archive_key);
     keys.extend(commands.map(KeySource::Command));
-    Some(ArchiveConfig {
+    Ok(Some(ArchiveConfig {
         url: url.clone(),
+        second,
         is_followed: args.follow.is_some(),
         interval: Duration::from_millis(args.archive_interval),
         hold_max: args.archive_hold_max,
@@ -593,7 +619,7 @@ fn archive(args: &ArchiveArgs) -> Option<ArchiveConfig> {
         compression: args.archive_compress.and_then(|it| it.0),
         keys,
         old_keys: files(&args.archive_old_key),
-    })
+    }))
 }
 
 fn sync_policy(args: &Args) -> SyncPolicy {

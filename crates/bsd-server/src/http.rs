@@ -39,7 +39,7 @@ pub(super) fn start_http(
     pulse: &Arc<Pulse>,
     lines: &Lines,
     bodies_max: usize,
-    (archive, standby, cluster): (Option<Reporter>, Option<Seat>, Option<bsd_http::Desk>),
+    (archives, standby, cluster): (Vec<Reporter>, Option<Seat>, Option<bsd_http::Desk>),
 ) -> Result<Option<Http>, Failure> {
     let setup = config.http.as_ref();
     let handles = bsd_http::ServerHandles {
@@ -50,7 +50,7 @@ pub(super) fn start_http(
         tubes_max: setup.map_or(0, |setup| setup.tubes_max),
         bodies_max,
         dir: config.dir.clone(),
-        archives: archive.into_iter().collect(),
+        archives,
         standby,
         cluster,
     };

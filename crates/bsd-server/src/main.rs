@@ -21,7 +21,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use self::archive::{
-    end_archive, follow, hold, open_store, reporter, restore_if_empty, seat, start_archive, turns,
+    end_archives, follow, hold, open_stores, reporters, restore_if_empty, seat, start_archives,
+    turns,
 };
 use self::cluster::{bind_peers, cluster_desk, open_member, seat_member};
 use self::http::{
@@ -194,7 +195,7 @@ fn serve(config: &Config, lines: &Lines) -> Result<(), Failure> {
         ..bounds
     };
     let account = config.user.as_deref().map(account).transpose()?;
-    let store = open_store(config)?;
+    let stores = open_stores(config)?;
     let sockets = Sockets::bind(config, account.as_ref())?;
     let peers = bind_peers(config)?;
     let desk = cluster_desk(config, &reactor);
@@ -206,25 +207,25 @@ fn serve(config: &Config, lines: &Lines) -> Result<(), Failure> {
     let pulse = Arc::new(Pulse::default());
     gate.show_certificate(&pulse);
     let seat = seat(config);
-    let reporter = reporter(config);
-    let sights = (reporter.clone(), seat.clone(), desk.as_ref().cloned());
+    let reporters = reporters(config);
+    let sights = (reporters.clone(), seat.clone(), desk.as_ref().cloned());
     let http = start_http(http, config, clock, &pulse, lines, bounds.http_max, sights)?;
     if let Some(who) = config.open_to(&sockets.names(), http.as_ref().map(http_address)) {
         warn!("{who}");
     }
-    restore_if_empty(config, store.as_ref(), clock)?;
+    restore_if_empty(config, &stores, clock)?;
     let mut manager = ServiceManager::from_env();
     let options = options(config, memory_max, &bounds, &reactor, clock);
     let promoted = follow(
         config,
-        store.as_ref(),
+        stores.first(),
         &options,
         seat.as_ref(),
         &mut manager,
         clock,
     )?;
     let seen_at = (desk.as_ref(), http_seen_at(http.as_ref(), config));
-    let turns = turns(config, reporter.as_ref(), clock);
+    let turns = turns(config, &reporters, clock);
     let of_turns = turns.clone();
     let opened = open_member(config, peers, &options, &reactor, seen_at, of_turns, clock)?;
     let (mut engine, member) = match (promoted, opened) {
@@ -232,9 +233,9 @@ fn serve(config: &Config, lines: &Lines) -> Result<(), Failure> {
         (None, Some((member, engine))) => (engine, Some(member)),
         (None, None) => (open(config, &options, clock)?, None),
     };
-    let trail = hold(config, &mut engine);
+    let trails = hold(config, &stores, &mut engine);
     drop(exit_on_signal);
-    let archive = start_archive(config, store, (trail, turns), clock, reporter)?;
+    let archives = start_archives(config, stores, (trails, turns), clock, reporters)?;
     let listeners = sockets.listen()?;
     for listener in &listeners {
         info!("listening on {}", listener.name());
@@ -254,7 +255,7 @@ fn serve(config: &Config, lines: &Lines) -> Result<(), Failure> {
         bounds.connections_max
     );
     let ran = server.run();
-    end_archive(archive)?;
+    end_archives(archives)?;
     Ok(ran?)
 }
 

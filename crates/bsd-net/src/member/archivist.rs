@@ -14,8 +14,9 @@ use bsd_cluster::node::Role;
 
 /// Archives the log of a member while that leads. It is told by the loop, which it must not hold up.
 pub trait Archivist: Send {
-    /// This member of this cluster leads in this term: the trail to which its log is to be published.
-    fn lead(&self, cluster: ClusterId, member: NodeId, term: u64) -> Arc<Trail>;
+    /// This member of this cluster leads in this term: the trails to which its log is to be published, one
+    /// of each archive.
+    fn lead(&self, cluster: ClusterId, member: NodeId, term: u64) -> Vec<Arc<Trail>>;
 
     /// It leads no more, and lets its log go now.
     fn rest(&self);
@@ -44,7 +45,7 @@ impl Archiving {
         };
         self.term = term;
         match term {
-            Some(term) => engine.publish_to([archivist.lead(me.0, me.1, term)]),
+            Some(term) => engine.publish_to(archivist.lead(me.0, me.1, term)),
             None => archivist.rest(),
         }
     }

@@ -633,10 +633,10 @@ type Note = Option<(u64, Arc<Trail>)>;
 struct Notes(Arc<Mutex<Vec<Note>>>);
 
 impl Archivist for Notes {
-    fn lead(&self, _: ClusterId, _: NodeId, term: u64) -> Arc<Trail> {
+    fn lead(&self, _: ClusterId, _: NodeId, term: u64) -> Vec<Arc<Trail>> {
         let trail = Arc::new(Trail::new(1 << 20));
         self.0.lock().unwrap().push(Some((term, trail.clone())));
-        trail
+        vec![trail]
     }
 
     fn rest(&self) {

@@ -97,6 +97,38 @@ fn an_archive_is_compressed_and_encrypted_only_when_asked_for() {
 }
 
 #[test]
+fn a_log_is_archived_at_one_address_or_at_two() {
+    for (line, is_followed) in [
+        ("--archive file:///a --archive s3://b/p", false),
+        ("--follow file:///a --archive s3://b/p", true),
+        ("--archive s3://b/p --follow file:///a", true),
+    ] {
+        let archive = config(line).archive.unwrap();
+        let urls: Vec<_> = archive.urls().collect();
+        assert_eq!(urls, ["file:///a", "s3://b/p"], "{line}");
+        assert_eq!(archive.is_followed, is_followed, "{line}");
+    }
+    let one = config("--archive file:///a").archive.unwrap();
+    assert_eq!((one.urls().count(), one.second), (1, None));
+    for (wrong, why) in [
+        ("--archive file:///a --archive file:///a", "given twice"),
+        ("--archive file:///a --archive file:///a/", "given twice"),
+        ("--follow s3://b/p --archive s3://b/p", "given twice"),
+        (
+            "--archive file:///a --archive file:///b --archive file:///c",
+            "two archives at most",
+        ),
+        (
+            "--follow file:///a --archive file:///b --archive file:///c",
+            "two archives at most",
+        ),
+    ] {
+        let error = parse(wrong).unwrap_err().text();
+        assert!(error.contains(why), "{error}");
+    }
+}
+
+#[test]
 fn an_archive_is_written_only_when_asked_for() {
     assert_eq!(config("").archive, None);
     let archive = config("--archive s3://b/p").archive.unwrap();
@@ -120,6 +152,7 @@ fn an_archive_is_written_only_when_asked_for() {
     assert!(refilled.unwrap().restore_if_empty);
     assert!(parse("--restore-if-empty").is_err());
     assert!(parse("--archive file:///a --restore-if-empty --import").is_err());
+    assert!(parse("--follow file:///a --archive file:///b --restore-if-empty").is_err());
     assert!(!archive.is_followed);
     assert!(parse("--memory --archive file:///a").is_err());
     let archive = config("--follow file:///a --archive-interval 50")
