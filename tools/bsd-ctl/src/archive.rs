@@ -17,7 +17,7 @@ const AFTER_HELP: &str = concat!(
 Over the server's API, which beanstalkd does not have. What is in the archive itself, `bsd-wal
 archive ls` and `bsd-wal archive verify` say, without the server. In a cluster the member that leads
 writes it: ask that one; others say which it is. Exit code 1: the server keeps no archive, cannot
-write it, or has a gap in it; or no member leads.
+write it, or has a gap in it, or in one of two; or no member leads.
 
 Examples:
   bsd-ctl archive
@@ -33,7 +33,8 @@ Over the server's API, which beanstalkd does not have. A base is a copy of the w
 not changed since the last one is not uploaded again. Its state is that of the moment at which it is
 begun: at once, or when a base that is under way is complete. With a name, `bsd-wal archive restore
 --base NAME` restores exactly that state. `bsd-wal archive expire` removes it with time; with --pin
-it stays until `bsd-wal archive unpin`.
+it stays until `bsd-wal archive unpin`. With two archives it is made in each, at about the same
+moment.
 Waits until it is complete in the store. While the archive cannot be written the server goes on
 trying. Once that has lasted for --timeout the waiting ends, with exit code 1, and so it does after
 --at-most; the server makes the base nevertheless, unless it ends before. Exit code 1 also: the
@@ -72,6 +73,9 @@ struct BaseArgs {
     /// No expiry removes it until it is unpinned
     #[arg(long)]
     pin: bool,
+    /// In the archive at this address alone, as `bsd-ctl archive` shows it [default: in each]
+    #[arg(long, value_name = "URL")]
+    url: Option<String>,
     /// Do not wait until it is complete
     #[arg(long)]
     no_wait: bool,
@@ -96,44 +100,95 @@ pub(crate) fn run(args: &ArchiveArgs, context: &mut Context<'_>) -> Result<u8, F
         return base(args, context);
     }
     let server = args.api.open(context)?.get("/server")?;
-    let archive = &server["archive"];
-    if !archive.is_object() {
+    // A server of an earlier version has one at most, and no list.
+    let all = match server["archives"].as_array() {
+        Some(all) => all.clone(),
+        None => vec![server["archive"].clone()],
+    };
+    if !all.iter().any(Value::is_object) {
         return Err(Failure::NotDone(
             "the server keeps no archive of its log; start it with --archive URL for one"
                 .to_owned(),
         ));
     }
-    match context.global.json {
-        true => context.tell(archive.clone(), "")?,
-        false if archive["rests"] == true => {
-            let member = archive["member"].as_str().unwrap_or("-");
-            let line = ("written by", format!("member {member}, which leads"));
-            print_group("archive", [line].into_iter(), context.out)?;
-        }
-        false => print_group("archive", lines(archive).into_iter(), context.out)?,
+    match (context.global.json, &all[..]) {
+        (true, [one]) => context.tell(one.clone(), "")?,
+        (true, _) => context.tell(json!({ "archives": all }), "")?,
+        (false, _) => print(&all, context)?,
     }
+    Ok(match all.iter().all(is_well) {
+        true => EXIT_OK,
+        false => EXIT_NOT_DONE,
+    })
+}
+
+fn is_well(archive: &Value) -> bool {
     let is_written = match archive["rests"] == true {
         true => archive["member"].is_string(),
         false => archive["up"] == true,
     };
-    let is_well = is_written && archive["in_gap"] == false;
-    Ok(if is_well { EXIT_OK } else { EXIT_NOT_DONE })
+    is_written && archive["in_gap"] == false
+}
+
+fn print(all: &[Value], context: &mut Context<'_>) -> Result<(), Failure> {
+    let first = if all.len() > 1 {
+        "first archive"
+    } else {
+        "archive"
+    };
+    for (archive, title) in all.iter().zip([first, "second archive"]) {
+        let member = || archive["member"].as_str().unwrap_or("-");
+        let mut lines = match archive["rests"] == true {
+            true => vec![("written by", format!("member {}, which leads", member()))],
+            false => lines(archive),
+        };
+        if all.len() > 1 {
+            let url = archive["url"].as_str().unwrap_or("-");
+            lines.insert(0, ("address", url.to_owned()));
+        }
+        print_group(title, lines.into_iter(), context.out)?;
+    }
+    Ok(())
 }
 
 fn base(args: &BaseArgs, context: &mut Context<'_>) -> Result<u8, Failure> {
     let api = args.api.open(context)?;
-    let mut asked = api.post(
-        "/archive/base",
-        &json!({"name": args.name, "pin": args.pin}),
-    )?;
+    let mut order = json!({"name": args.name, "pin": args.pin});
+    if let Some(url) = &args.url {
+        order["url"] = json!(url);
+    }
+    let mut asked = api.post("/archive/base", &order)?;
     if !args.no_wait {
         asked = wait(&api, asked, args.at_most)?;
     }
+    let each = in_each(&asked);
+    let lines = each.iter().map(|it| match each.len() {
+        1 => line(it, args.no_wait),
+        _ => format!(
+            "{}: {}",
+            it["url"].as_str().unwrap_or("-"),
+            line(it, args.no_wait)
+        ),
+    });
+    let lines = lines.collect::<Vec<_>>().join("\n");
+    context.tell(asked, lines)?;
+    Ok(EXIT_OK)
+}
+
+/// The orders of each archive. A server of an earlier version has one, and no list.
+fn in_each(asked: &Value) -> Vec<Value> {
+    match asked["archives"].as_array() {
+        Some(all) => all.clone(),
+        None => vec![asked.clone()],
+    }
+}
+
+fn line(asked: &Value, is_asked_alone: bool) -> String {
     let name = asked["name"].as_str();
     let name = name.map_or(String::new(), |name| format!(" {name}"));
     let pinned = if asked["pin"] == true { ", pinned" } else { "" };
     let bytes = |key: &str| Size(asked[key].as_u64().unwrap_or_default());
-    let line = match args.no_wait {
+    match is_asked_alone {
         true => format!("base{name}{pinned}: it is asked for"),
         false => format!(
             "base {}{name}{pinned}: position {}, {}, {} of them reused, in {:.1} s, at {}",
@@ -144,32 +199,31 @@ fn base(args: &BaseArgs, context: &mut Context<'_>) -> Result<u8, Failure> {
             asked["seconds"].as_f64().unwrap_or_default(),
             asked["made_at"].as_str().unwrap_or("-"),
         ),
-    };
-    context.tell(asked, line)?;
-    Ok(EXIT_OK)
+    }
 }
 
-/// Until the base is complete in the store.
+/// Until the base is complete in each store.
 fn wait(api: &Api, mut asked: Value, at_most: Option<u32>) -> Result<Value, Failure> {
     let clock = Clock::start();
     let mut troubled = None;
-    let which = |asked: &Value| (asked["order"].clone(), asked["asked_at"].clone());
-    let order = which(&asked);
+    let which = |it: &Value| [&it["url"], &it["order"], &it["asked_at"]].map(Value::clone);
+    let orders: Vec<_> = in_each(&asked).iter().map(which).collect();
     loop {
-        if which(&asked) != order {
+        // Of an archive that was not asked it is another order.
+        let mut each = in_each(&asked);
+        each.retain(|it| orders.contains(&which(it)));
+        if each.len() < orders.len() {
             return Err(Failure::NotDone(
                 "the server was started again meanwhile, or another base was asked for since: \
                  `bsd-wal archive ls` says what is there"
                     .to_owned(),
             ));
         }
-        match asked["state"].as_str() {
-            Some("made") => return Ok(asked),
-            Some("refused") => {
-                let why = asked["refused"].as_str().unwrap_or("it was refused");
-                return Err(Failure::NotDone(why.to_owned()));
-            }
-            _ => {}
+        if let Some(refused) = each.iter().find(|it| it["state"] == "refused") {
+            return Err(Failure::NotDone(why_refused(refused, each.len())));
+        }
+        if each.iter().all(|it| it["state"] == "made") {
+            return Ok(answer(each));
         }
         let now = clock.now().mono;
         let goes_on = "it is not complete, and the server goes on with it";
@@ -178,7 +232,9 @@ fn wait(api: &Api, mut asked: Value, at_most: Option<u32>) -> Result<Value, Fail
         }
         std::thread::sleep(LOOK_EVERY);
         let server = api.get("/server")?;
-        match server["archive"]["trouble"].as_str() {
+        let pending = each.iter().filter(|it| it["state"] != "made");
+        let mut trouble = pending.filter_map(|it| trouble_of(&server, &it["url"]));
+        match trouble.next() {
             None => troubled = None,
             Some(trouble) => {
                 let lasted = now.since(*troubled.get_or_insert(now));
@@ -189,6 +245,28 @@ fn wait(api: &Api, mut asked: Value, at_most: Option<u32>) -> Result<Value, Fail
         }
         asked = api.get("/archive/base")?;
     }
+}
+
+/// As the server answers: the first, and all.
+fn answer(each: Vec<Value>) -> Value {
+    let mut answer = each.first().cloned().unwrap_or_default();
+    answer["archives"] = each.into();
+    answer
+}
+
+fn why_refused(refused: &Value, archives: usize) -> String {
+    let why = refused["refused"].as_str().unwrap_or("it was refused");
+    match archives {
+        1 => why.to_owned(),
+        _ => format!("{}: {why}", refused["url"].as_str().unwrap_or("-")),
+    }
+}
+
+/// What the archive at this address is in trouble with. A server of an earlier version has one.
+fn trouble_of<'a>(server: &'a Value, url: &Value) -> Option<&'a str> {
+    let archives = server["archives"].as_array();
+    let archive = archives.and_then(|all| all.iter().find(|it| it["url"] == *url));
+    archive.unwrap_or(&server["archive"])["trouble"].as_str()
 }
 
 fn lines(archive: &Value) -> Vec<(&'static str, String)> {
