@@ -69,7 +69,7 @@ pub(crate) fn metric(site: &Site, name: &str) -> f64 {
 }
 
 /// `/readyz`, which must be 200, and its warnings.
-fn warnings(site: &Site) -> Vec<String> {
+pub(crate) fn warnings(site: &Site) -> Vec<String> {
     let answer = site.get("/readyz");
     assert_eq!(answer.status, 200, "{answer:?}");
     let json = answer.json();

@@ -43,6 +43,7 @@ mod archive_s3;
 mod archive_sealed;
 mod archive_seen;
 mod archive_trouble;
+mod archive_two;
 mod auth;
 mod backup;
 mod bounds;

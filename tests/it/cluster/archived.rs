@@ -388,6 +388,46 @@ fn each_member_says_which_one_writes_the_archive() {
     }
 }
 
+/// Whichever member leads, each archive gets all, and becomes a log with the same jobs.
+#[test]
+fn a_cluster_writes_two_archives_whichever_member_leads() {
+    let Some(place) = Place::new() else { return };
+    let second = format!("file://{}", place.at("second").display());
+    fs::create_dir(place.at("second")).unwrap();
+    let mut cluster = Cluster::of_three(&place.archived().args(["--archive", &second]));
+    let both_have_all = |cluster: &Cluster| {
+        wait_until("both archives have everything", || {
+            let server = cluster.server(cluster.leader());
+            let (log, _) = seen(server);
+            let site = crate::http::address(server);
+            let answer = crate::http::send(site, "GET /api/v1/server", &[], b"");
+            let archives = match answer.status {
+                200 => answer.json()["archives"].clone(),
+                _ => Value::Null,
+            };
+            let has_all =
+                |it: &Value| it["up"] == true && it["in_gap"] == false && it["lag_bytes"] == 0;
+            let all_have_all = |all: &Vec<Value>| all.len() == 2 && all.iter().all(has_all);
+            log["unsynced_bytes"] == 0 && archives.as_array().is_some_and(all_have_all)
+        });
+    };
+    let mut wire = cluster.server(cluster.leader()).connect();
+    let first = wire.put(b"of the first leader");
+    both_have_all(&cluster);
+    let leader = cluster.leader();
+    cluster.kill(leader);
+    let mut wire = cluster.server(cluster.leader()).connect();
+    let later = wire.put(b"of the second leader");
+    both_have_all(&cluster);
+    lose_all(&mut cluster);
+    let (_, jobs) = place.restore("restored");
+    assert_eq!(jobs.keys().copied().collect::<Vec<_>>(), [first, later]);
+    let dir = place.at("restored from the second");
+    let (code, said) = wal(&["archive", "restore", &second, dir.to_str().unwrap()]);
+    assert_eq!(code, Some(0), "{said}");
+    assert_eq!(jobs_in(&dir), jobs);
+}
+
 #[test]
 fn a_member_that_is_refused_what_has_no_meaning_for_it_is_told_what_has() {
     let Some(place) = Place::new() else { return };
