@@ -35,6 +35,7 @@ impl RestoreError {
         match self {
             RestoreError::Disk(error) => error.class(),
             RestoreError::Bad { .. } => ErrorClass::Damaged,
+            RestoreError::Store(trouble) if trouble.is_damage => ErrorClass::Damaged,
             _ => ErrorClass::Setup,
         }
     }

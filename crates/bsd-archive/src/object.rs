@@ -183,6 +183,7 @@ impl Remote {
             what: format!("cannot {doing} {name} at {}: {}", self.url, causes(error)),
             is_final,
             lacks_key: false,
+            is_damage: false,
         }
     }
 }

@@ -9,7 +9,8 @@
 
 use std::time::Duration;
 
-use super::store::{Listed, Store, Trouble};
+use super::format::Fault;
+use super::store::{Answer, Listed, Store, Trouble};
 use bsd::clock::Clock;
 use bsd::types::{SECOND_NS, Time};
 
@@ -118,6 +119,37 @@ impl Spell {
         }
         self.rest(wait, &trouble.what);
         Ok(())
+    }
+}
+
+/// For a writer, which is called again and does not wait: what is got, as `decode` has it. `None`: there
+/// is nothing. What is wrong is read again at once, as often as a [`Reader`] does. The place, the
+/// name and what follows from damage are for people.
+///
+/// # Errors
+/// The store did not answer. [`Trouble::damage`]: it was wrong each time.
+pub(super) fn read_sound<T>(
+    (place, name, so): (&str, &str, &str),
+    get: impl Fn() -> Answer,
+    decode: impl Fn(&[u8]) -> Result<T, Fault>,
+) -> Result<Option<T>, Trouble> {
+    let mut readings = 0;
+    loop {
+        let Some(bytes) = get()? else {
+            return Ok(None);
+        };
+        let fault = match decode(&bytes) {
+            Ok(found) => return Ok(Some(found)),
+            Err(fault) => fault,
+        };
+        readings += 1;
+        if readings == READINGS {
+            return Err(Trouble::damage(format!(
+                "{name} at {place} is damaged: {fault}; {so}; keep it, it may be the only copy: put an \
+                 earlier version of it there if the store has one, or archive to another address; \
+                 `bsd-wal archive verify {place}` says what can be restored"
+            )));
+        }
     }
 }
 

@@ -41,6 +41,9 @@ pub struct Report {
     pub errors: u64,
     /// The current trouble.
     pub trouble: Option<String>,
+    /// An object with which the archive would go on is damaged: the trouble says which, or did. Nothing
+    /// is put until it is put right.
+    pub is_damaged: bool,
     /// The writer has stopped for good, and why.
     pub ended: Option<String>,
     /// What was joined; `None`: this server joins nothing.

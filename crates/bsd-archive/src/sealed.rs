@@ -149,6 +149,7 @@ impl<S: Store> Sealed<S> {
                     ),
                     is_final: true,
                     lacks_key: true,
+                    is_damage: false,
                 })
             }
         }

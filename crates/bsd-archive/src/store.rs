@@ -71,6 +71,8 @@ pub struct Trouble {
     pub is_final: bool,
     /// An object is encrypted, and no key was given that opens it.
     pub lacks_key: bool,
+    /// An object is not as it was put, each time that it was read.
+    pub is_damage: bool,
 }
 
 impl Trouble {
@@ -80,6 +82,15 @@ impl Trouble {
             what: what.into(),
             is_final: false,
             lacks_key: false,
+            is_damage: false,
+        }
+    }
+
+    /// An object is not as it was put. Another try helps only if the object is put right by hand.
+    pub fn damage(what: impl Into<String>) -> Trouble {
+        Trouble {
+            is_damage: true,
+            ..Trouble::passing(what)
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! The writer is called once an interval while there is something new, without a pause while a base
 //! is being made, and after trouble with pauses that grow. Standard error is told once when trouble
-//! begins and once when it ends.
+//! begins and once when it ends; and once of damage, also if the store was away before.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
@@ -19,6 +19,8 @@ use bsd::types::{Position, SECOND_NS, Time};
 pub(super) const PAUSE_MIN: Duration = Duration::from_secs(1);
 /// … up to this: so soon after the store is back the archive is written again.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
+/// The pause after damage, which someone has to put right.
+const PAUSE_OF_DAMAGE: Duration = Duration::from_secs(60);
 /// A writer that has nothing to put asks this often whether another has taken over.
 pub(super) const OWNER_INTERVAL_NS: i64 = 10 * SECOND_NS;
 /// Interval at which a writer checks whether the store still has its last link.
@@ -216,14 +218,27 @@ impl Work {
         self.known.errors += 1;
         match failure {
             Failure::Trouble(trouble) => {
-                if self.known.trouble.is_none() {
-                    warn!(
+                let is_told = match trouble.is_damage {
+                    true => std::mem::replace(&mut self.known.is_damaged, true),
+                    false => self.known.trouble.is_some(),
+                };
+                match trouble.is_damage {
+                    _ if is_told => {}
+                    true => error!(
+                        "DAMAGE in the archive, which is not written: {trouble}; the queue goes on, and \
+                         this is looked at once a minute"
+                    ),
+                    false => warn!(
                         "the archive is not written: {trouble}; it is tried again, the queue goes on"
-                    );
+                    ),
                 }
+                let is_damage = trouble.is_damage;
                 self.known.trouble = Some(trouble.what);
                 if let Some(at) = self.writer.lost() {
                     self.tell_gap(at);
+                }
+                if is_damage {
+                    return Ok(PAUSE_OF_DAMAGE);
                 }
                 let pause = self.pause;
                 self.pause = (2 * pause).min(PAUSE_MAX);
@@ -250,6 +265,7 @@ impl Work {
 
     fn end_trouble(&mut self) {
         self.pause = PAUSE_MIN;
+        self.known.is_damaged = false;
         if self.known.trouble.take().is_some() {
             info!(
                 "the archive is written again: {}",
@@ -362,10 +378,52 @@ impl Reach {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::sim::SimStore;
+    use crate::store::Trouble;
+    use crate::writer::Sizes;
+    use bsd::storage::{SimFs, Trail};
 
     fn at(offset: u32) -> Position {
         Position::new(bsd::types::SegmentId(1), offset)
+    }
+
+    #[test]
+    fn damage_is_known_beside_other_trouble_and_asked_for_once_a_minute_until_it_is_over() {
+        let trail = Arc::new(Trail::new(1 << 20));
+        let (store, disk) = (SimStore::new(1), SimFs::new(1));
+        let writer = Writer::new(
+            Arc::new(store),
+            trail,
+            Arc::new(disk),
+            "/d".into(),
+            "node".to_owned(),
+            Sizes::default(),
+        );
+        let clock = Clock::start();
+        let mut work = Work::new(writer, PAUSE_MIN, clock, Reporter::default(), 0);
+        let mut fails = |trouble: Trouble| {
+            let Ok(pause) = work.fail(trouble.into()) else {
+                panic!("it ends");
+            };
+            (pause, work.known.is_damaged, work.known.trouble.clone())
+        };
+        let said = |what: &str| Some(what.to_owned());
+        let (pause, is_damaged, trouble) = fails(Trouble::passing("away"));
+        assert_eq!(
+            (pause, is_damaged, trouble),
+            (PAUSE_MIN, false, said("away"))
+        );
+        for _ in 0..3 {
+            let (pause, is_damaged, trouble) = fails(Trouble::damage("a claim"));
+            assert_eq!((pause, is_damaged), (PAUSE_OF_DAMAGE, true));
+            assert_eq!(trouble, said("a claim"));
+        }
+        assert!(fails(Trouble::passing("away")).1, "it is not over for that");
+        work.end_trouble();
+        assert_eq!((work.known.is_damaged, &work.known.trouble), (false, &None));
     }
 
     #[test]

@@ -84,9 +84,12 @@ fn all_warnings(reports: &[Report], now: Time) -> Vec<String> {
 fn warnings(report: &Report, now: Time) -> Vec<String> {
     let lag_ns = report.lag_ns(now);
     let warnings = [
-        report
-            .trouble
-            .is_some()
+        report.is_damaged.then(|| {
+            "an object of the archive is damaged, and nothing is put there until it is put right or \
+             another archive is given"
+                .to_owned()
+        }),
+        (report.trouble.is_some() && !report.is_damaged)
             .then(|| "the archive cannot be written; it is tried again".to_owned()),
         report.is_in_gap.then(|| in_gap(report)),
         report.is_late(now).then(|| {
@@ -206,6 +209,13 @@ mod tests {
         assert_eq!(said.len(), 1);
         assert!(said[0].contains("cannot be written") && !said[0].contains("s3:"));
         let gap = Report {
+        let damaged = Report {
+            is_damaged: true,
+            ..away.clone()
+        };
+        let said = warnings(&damaged, Time(0));
+        assert_eq!(said.len(), 1);
+        assert!(said[0].contains("is damaged") && !said[0].contains("s3:"));
             is_in_gap: true,
             figures: Figures {
                 gaps: 1,

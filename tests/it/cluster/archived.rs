@@ -345,6 +345,67 @@ fn a_server_that_takes_the_archive_over_stops_the_members_that_come_to_lead() {
     place.verify();
 }
 
+/// Claims, which are a link and a mark with the same number.
+fn claims_in(archive: &Path) -> Vec<PathBuf> {
+    let mut logs = fs::read_dir(archive).unwrap().map(|it| it.unwrap().path());
+    let log = logs.find(|it| it.join("claims").is_dir()).unwrap();
+    let marks = fs::read_dir(log.join("claims")).unwrap();
+    let names = marks.map(|it| it.unwrap().file_name());
+    names.map(|name| log.join("chain").join(name)).collect()
+}
+
+#[test]
+fn a_damaged_claim_is_told_of_once_and_kept_and_the_archive_goes_on_when_it_is_put_right() {
+    let Some(place) = Place::new() else { return };
+    let mut cluster = Cluster::of_three(&place.archived());
+    cluster.server(cluster.leader()).connect().put(b"a job");
+    wait_until_archived(&cluster);
+    let first = cluster.leader();
+    let claims = claims_in(&place.at("archive"));
+    let sound: Vec<Vec<u8>> = claims.iter().map(|it| fs::read(it).unwrap()).collect();
+    for (claim, bytes) in claims.iter().zip(&sound) {
+        let mut bytes = bytes.clone();
+        *bytes.last_mut().unwrap() ^= 1;
+        fs::write(claim, bytes).unwrap();
+    }
+    cluster.kill(first);
+    let next = cluster.leader();
+    wait_until("the next leader says what is damaged", || {
+        cluster.words_of(next).contains("DAMAGE in the archive")
+    });
+    let address = crate::http::address(cluster.server(next));
+    let ready = || {
+        let answer = crate::http::send(address, "GET /readyz", &[], b"");
+        (answer.status, answer.json()["warnings"].to_string())
+    };
+    wait_until("it is in the answer of /readyz", || {
+        let (status, warnings) = ready();
+        assert_eq!(status, 200, "the queue goes on");
+        warnings.contains("an object of the archive is damaged")
+    });
+    let (_, archive) = seen(cluster.server(next));
+    let trouble = archive["trouble"].as_str().unwrap();
+    let names = claims
+        .iter()
+        .map(|it| it.file_name().unwrap().to_str().unwrap());
+    let named: Vec<&str> = names.filter(|name| trouble.contains(name)).collect();
+    assert_eq!(named.len(), 1, "{trouble}");
+    assert!(trouble.contains("keep it"), "{trouble}");
+    cluster.server(next).connect().put(b"another job");
+    for (claim, bytes) in claims.iter().zip(&sound) {
+        fs::write(claim, bytes).unwrap();
+    }
+    // A lead is begun with a look of its own: no minute has to pass.
+    cluster.start(first);
+    cluster.wait_until_all_vote();
+    cluster.kill(next);
+    wait_until_archived(&cluster);
+    let words = cluster.words_of(next);
+    assert_eq!(words.matches("DAMAGE in the archive").count(), 1, "{words}");
+    place.verify();
+    assert_eq!(place.restore("all").1.len(), 2);
+}
+
 #[test]
 fn each_member_says_which_one_writes_the_archive() {
     let Some(place) = Place::new() else { return };

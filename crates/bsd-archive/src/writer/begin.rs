@@ -9,6 +9,8 @@ use crate::claims::{Claims, Origin, put_claim};
 use crate::format::{LOGS, log_name, number_in};
 use crate::lead::Right;
 use crate::links::{Listing, Piece, links_from};
+use crate::reader::read_sound;
+use crate::store::Answer;
 use bsd::storage::Life;
 use bsd::storage::format::segment_header;
 
@@ -293,25 +295,23 @@ impl Writer {
 
     fn link(&self, log: LogId, number: u64) -> Result<(Head, u32), Failure> {
         let name = numbered(&chain_dir(log), number);
-        let mut bytes = self.store.get(&name)?;
-        if bytes.is_none() {
-            let joined = links_from(&*self.store, log, number)?;
-            bytes = joined.and_then(|links| links.into_iter().next());
-        }
-        let bytes = bytes.ok_or_else(|| Trouble::passing(format!("{name} is missing")))?;
-        let decoded = Head::decode(&bytes).and_then(|(head, crc, _)| {
+        let decode = |bytes: &[u8]| {
+            let (head, crc, _) = Head::decode(bytes)?;
             match head.number == number && head.log == log {
                 true => Ok((head, crc)),
                 false => Err("it is another link under this name".to_owned()),
             }
-        });
-        decoded.map_err(|fault| {
-            Trouble::passing(format!(
-                "{name} is damaged: {fault}; `bsd-wal archive verify` says what can be restored; to \
-                 go on, archive to another place"
-            ))
-            .into()
-        })
+        };
+        let get = || -> Answer {
+            if let Some(bytes) = self.store.get(&name)? {
+                return Ok(Some(bytes));
+            }
+            let joined = links_from(&*self.store, log, number)?;
+            Ok(joined.and_then(|links| links.into_iter().next()))
+        };
+        let whole = (self.store.place(), &*name, "the chain goes on after it");
+        let found = read_sound(whole, get, decode)?;
+        found.ok_or_else(|| Trouble::passing(format!("{name} is missing")).into())
     }
 
     /// The CRC-32 of a segment of this log, from its first byte to `to`. `None`: it is not held, or

@@ -512,7 +512,14 @@ fn of_archive(
              log grows.",
         );
     }
-    if report.trouble.is_some() || report.ended.is_some() {
+    if report.is_damaged {
+        tell(
+            Kind::ArchiveDown,
+            "An object of the archive is damaged, and nothing is put there.".to_owned(),
+            "`bsd-ctl archive` names it. Keep it: it may be the only copy. Put an earlier version of it \
+             there, or archive to another address.",
+        );
+    } else if report.trouble.is_some() || report.ended.is_some() {
         tell(
             Kind::ArchiveDown,
             format!("The {archive} cannot be written; it is tried again."),
