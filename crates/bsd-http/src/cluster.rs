@@ -18,7 +18,9 @@ use super::exposition::{Kind, Page};
 use super::{Membership, ServerHandles, State};
 use bsd::SetupError;
 use bsd_cluster::member::NodeId;
-use bsd_net::{Ask, ClusterDesk, MemberReport, MemberStanding as Standing, Report, Stage};
+use bsd_net::{
+    Ask, ClusterDesk, MemberReport, MemberStanding as Standing, Report, Stage, Unarchived,
+};
 
 /// Where the cluster is seen and asked.
 pub type Desk = ClusterDesk;
@@ -224,6 +226,19 @@ pub(super) fn archives(handles: &ServerHandles) -> Option<String> {
         Standing::Leads => Some(report.node),
         _ => report.leader.map(|leader| leader.id),
     }
+}
+
+/// Why nothing is archived although another member has an archive, if that is so.
+pub(super) fn unarchived(handles: &ServerHandles) -> Option<String> {
+    Some(words_of(handles.cluster.as_ref()?.report().unarchived?))
+}
+
+/// The same in words.
+pub(super) fn words_of(Unarchived { leader, other }: Unarchived) -> String {
+    format!(
+        "nothing is archived: member {leader} leads, and was started without --archive, which member \
+         {other} has"
+    )
 }
 
 /// `GET /leader`: 200 where this member leads, 503 elsewhere. A report that is not made again any more

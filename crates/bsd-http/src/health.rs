@@ -51,7 +51,8 @@ pub(super) async fn readiness(state: &State) -> Answer {
         let why = "the archive lacks what is older than --archive-lag-max: puts are refused";
         reasons.push(why.to_owned());
     }
-    let warnings = all_warnings(&reports, handles.clock.now().mono);
+    let mut warnings = all_warnings(&reports, handles.clock.now().mono);
+    warnings.extend(cluster::unarchived(handles));
     let (status, mut value) = match reasons.is_empty() {
         true => (StatusCode::OK, json!({"status": "ready"})),
         false => (
@@ -208,7 +209,6 @@ mod tests {
         let said = warnings(&away, Time(0));
         assert_eq!(said.len(), 1);
         assert!(said[0].contains("cannot be written") && !said[0].contains("s3:"));
-        let gap = Report {
         let damaged = Report {
             is_damaged: true,
             ..away.clone()
@@ -216,6 +216,7 @@ mod tests {
         let said = warnings(&damaged, Time(0));
         assert_eq!(said.len(), 1);
         assert!(said[0].contains("is damaged") && !said[0].contains("s3:"));
+        let gap = Report {
             is_in_gap: true,
             figures: Figures {
                 gaps: 1,

@@ -79,7 +79,7 @@ pub use self::layers::Layers;
 pub use self::lines::Lines;
 pub use self::member::{
     Archivist, Ask, Beginning, ClusterArgs, ClusterConfig, ClusterDesk, LeaderReport, Member,
-    MemberError, MemberReport, MemberStanding, PeerFiles, Report, Setup,
+    MemberError, MemberReport, MemberStanding, PeerFiles, Report, Setup, Unarchived,
 };
 use self::per_address::Sweep;
 pub use self::process::{Account, ExitOnSignal, ServiceManager, cpu_times};

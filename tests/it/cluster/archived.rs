@@ -489,6 +489,84 @@ fn a_cluster_writes_two_archives_whichever_member_leads() {
     assert_eq!(jobs_in(&dir), jobs);
 }
 
+/// A member that is started without the archive of the others.
+fn add_without_archive(place: &Place, cluster: &mut Cluster) -> usize {
+    let peer = cluster.places[0].peer;
+    let archived = cluster.launched_with(&place.launch);
+    let at = cluster.add(&format!("--cluster-join={peer}"));
+    cluster.launched_with(&archived);
+    cluster.wait_until_all_vote();
+    at
+}
+
+#[test]
+fn a_leader_without_the_archive_that_others_have_is_told_of_until_another_one_leads() {
+    let Some(place) = Place::new() else { return };
+    let mut cluster = Cluster::of_one(&place.archived());
+    let without = add_without_archive(&place, &mut cluster);
+    let peer = cluster.places[0].peer;
+    cluster.add(&format!("--cluster-join={peer}"));
+    cluster.wait_until_all_vote();
+    let first = cluster.leader();
+    cluster.server(first).connect().put(b"a job");
+    wait_until_archived(&cluster);
+    transfer(&cluster, without);
+    let said = |at: usize| {
+        cluster
+            .words_of(at)
+            .matches("nothing is archived: member ")
+            .count()
+    };
+    let running = cluster.running();
+    let ready = |at: usize| {
+        let address = crate::http::address(cluster.server(at));
+        let answer = crate::http::send(address, "GET /readyz", &[], b"");
+        answer.json()["warnings"].to_string()
+    };
+    for at in &running {
+        wait_until("it says that nothing is archived", || {
+            said(*at) == 1 && ready(*at).contains("was started without --archive")
+        });
+    }
+    let other = cluster.server(first);
+    let (_, archive) = seen(other);
+    let why = archive["trouble"].as_str().unwrap();
+    assert!(why.contains(&cluster.id(without).to_string()), "{why}");
+    let mut command = crate::ctl::command(&other.address().to_string());
+    command.env("BSD_CTL_HTTP", crate::http::address(other).to_string());
+    let output = command.arg("archive").output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("nothing is archived"), "{text}");
+    cluster.server(without).connect().put(b"another job");
+    assert_eq!(place.restore("before").1.len(), 1);
+    transfer(&cluster, first);
+    wait_until_archived(&cluster);
+    for at in &running {
+        wait_until("it is over", || ready(*at) == "null");
+        assert_eq!(said(*at), 1, "it is said once");
+    }
+    assert_eq!(place.restore("after").1.len(), 2);
+}
+
+/// Have this member lead.
+fn transfer(cluster: &Cluster, to: usize) {
+    let id = cluster.id(to).to_string();
+    wait_until("the lead is given to it", || {
+        let leader = cluster.server(cluster.leader());
+        let body = format!("{{\"member\":\"{id}\"}}");
+        let request = "POST /api/v1/cluster/transfer";
+        let headers = ["Content-Type: application/json"];
+        crate::http::send(
+            crate::http::address(leader),
+            request,
+            &headers,
+            body.as_bytes(),
+        );
+        cluster.leader() == to
+    });
+}
+
 #[test]
 fn a_member_that_is_refused_what_has_no_meaning_for_it_is_told_what_has() {
     let Some(place) = Place::new() else { return };

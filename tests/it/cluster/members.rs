@@ -120,6 +120,12 @@ impl Cluster {
         }
     }
 
+    /// The members that are added from now on are started with the arguments of `launch`; returns those
+    /// before.
+    pub(super) fn launched_with(&mut self, launch: &Launch) -> Launch {
+        std::mem::replace(&mut self.launch, launch.clone())
+    }
+
     /// Start one more server on a new directory and a new address; its number.
     pub(super) fn add(&mut self, beginning: &str) -> usize {
         self.begun += 1;

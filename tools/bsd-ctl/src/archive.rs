@@ -124,7 +124,7 @@ pub(crate) fn run(args: &ArchiveArgs, context: &mut Context<'_>) -> Result<u8, F
 
 fn is_well(archive: &Value) -> bool {
     let is_written = match archive["rests"] == true {
-        true => archive["member"].is_string(),
+        true => archive["member"].is_string() && archive["trouble"].is_null(),
         false => archive["up"] == true,
     };
     is_written && archive["in_gap"] == false
@@ -138,9 +138,10 @@ fn print(all: &[Value], context: &mut Context<'_>) -> Result<(), Failure> {
     };
     for (archive, title) in all.iter().zip([first, "second archive"]) {
         let member = || archive["member"].as_str().unwrap_or("-");
-        let mut lines = match archive["rests"] == true {
-            true => vec![("written by", format!("member {}, which leads", member()))],
-            false => lines(archive),
+        let mut lines = match (archive["rests"] == true, archive["trouble"].as_str()) {
+            (true, Some(trouble)) => vec![("trouble", trouble.to_owned())],
+            (true, None) => vec![("written by", format!("member {}, which leads", member()))],
+            (false, _) => lines(archive),
         };
         if all.len() > 1 {
             let url = archive["url"].as_str().unwrap_or("-");

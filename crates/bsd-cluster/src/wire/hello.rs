@@ -15,13 +15,14 @@
 //!
 //! ```text
 //! Hello    cluster [u8; 16], from u64, to u64, purpose u8, peer address, client address, members u64,
-//!          HTTP address
-//! Welcome  node u64, nonce u64, client address, HTTP address, wall u64
+//!          HTTP address, archives u8
+//! Welcome  node u64, nonce u64, client address, HTTP address, wall u64, archives u8
 //! Refused  why u16, text, members u64
 //! ```
 //!
-//! An address is its size in a byte and its bytes. A body of an older program ends before `members`,
-//! or before the HTTP address: what it lacks is 0, and an empty address. What follows in a body belongs
+//! An address is its size in a byte and its bytes. `archives` is 1 if the node archives nothing when it
+//! leads, 2 if it does. A body of an older program ends before `members`, the HTTP address, or
+//! `archives`: what it lacks is 0, an empty address, and not known. What follows in a body belongs
 //! to later versions, and is skipped: so a later version can say hello to this one.
 
 use std::fmt;
@@ -106,6 +107,8 @@ pub struct Me {
     pub client: String,
     /// Where HTTP reaches us, `http://HOST:PORT` or `https://HOST:PORT`; empty if no one is to know.
     pub http: String,
+    /// We archive the log while we lead.
+    pub archives: bool,
     /// Versions of the protocol that this node speaks.
     pub versions: Versions,
 }
@@ -132,6 +135,8 @@ pub struct Hello {
     pub members: u64,
     /// Where HTTP reaches it; empty: nowhere, as far as it says.
     pub http: String,
+    /// It archives the log while it leads; `None`: it does not say.
+    pub archives: Option<bool>,
 }
 
 impl Hello {
@@ -148,6 +153,7 @@ impl Hello {
             purpose,
             members: 0,
             http: me.http.clone(),
+            archives: Some(me.archives),
         }
     }
 
@@ -166,6 +172,7 @@ impl Hello {
         put_short(&mut body, &self.client)?;
         body.extend_from_slice(&self.members.to_le_bytes());
         put_short(&mut body, &self.http)?;
+        body.push(number_of(self.archives));
         let Versions { min, max } = self.versions;
         seal(HELLO, (min, max), &body, bytes);
         Ok(())
@@ -193,6 +200,7 @@ impl Hello {
             purpose: *purpose,
             members: or_0(&mut body)?,
             http: or_empty(&mut body)?,
+            archives: or_unknown(&mut body)?,
         };
         Ok(Some((hello, size)))
     }
@@ -289,6 +297,8 @@ pub struct Welcome {
     pub http: String,
     /// Its wall clock as it says this, nanoseconds since 1970; 0: it does not say.
     pub wall_ns: u64,
+    /// It archives the log while it leads; `None`: it does not say.
+    pub archives: Option<bool>,
 }
 
 /// Why a connection is of no use.
@@ -362,6 +372,7 @@ impl Answer {
                 put_short(&mut body, &welcome.client)?;
                 put_short(&mut body, &welcome.http)?;
                 body.extend_from_slice(&welcome.wall_ns.to_le_bytes());
+                body.push(number_of(welcome.archives));
                 (welcome.version, 0)
             }
             Answer::Refused(refused) => {
@@ -401,6 +412,7 @@ impl Answer {
                 client: body.short()?,
                 http: or_empty(&mut body)?,
                 wall_ns: or_0(&mut body)?,
+                archives: or_unknown(&mut body)?,
             }),
             1 => {
                 let why = body.u16()?;
@@ -427,6 +439,27 @@ fn or_0(body: &mut Reader) -> Result<u64, WireError> {
         0 => Ok(0),
         _ => body.u64(),
     }
+}
+
+fn number_of(archives: Option<bool>) -> u8 {
+    match archives {
+        None => 0,
+        Some(false) => 1,
+        Some(true) => 2,
+    }
+}
+
+/// Whether a node archives, which an older program does not send. A later one may say something else.
+fn or_unknown(body: &mut Reader) -> Result<Option<bool>, WireError> {
+    let number = match body.left() {
+        0 => 0,
+        _ => body.u8()?,
+    };
+    Ok(match number {
+        1 => Some(false),
+        2 => Some(true),
+        _ => None,
+    })
 }
 
 /// An address that an older program does not send.

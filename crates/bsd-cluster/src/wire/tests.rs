@@ -179,6 +179,7 @@ fn me() -> Me {
         peer: "10.0.0.2:11301".into(),
         client: "10.0.0.2:11300".into(),
         http: "https://10.0.0.2:11380".into(),
+        archives: true,
         versions: VERSIONS,
     }
 }
@@ -431,6 +432,7 @@ fn greetings_are_read_as_they_were_written_and_nothing_else_is() {
         client: "a:1".into(),
         http: "http://a:2".into(),
         wall_ns: 1_800_000_000_000_000_000,
+        archives: Some(false),
     });
     let refused = [
         Why::Version,
@@ -545,10 +547,11 @@ fn a_greeting_that_ends_before_the_entry_of_the_membership_has_0_there() {
     refused(7).encode(&mut bytes).unwrap();
     let bytes = without_end(bytes, 8);
     assert_eq!(Answer::decode(&bytes), Ok(Some((refused(0), bytes.len()))));
-    let bytes = without_end(bytes_of(&hello()), 8 + 1 + hello().http.len());
+    let bytes = without_end(bytes_of(&hello()), 8 + 1 + hello().http.len() + 1);
     let without = Hello {
         members: 0,
         http: String::new(),
+        archives: None,
         ..hello()
     };
     assert_eq!(Hello::decode(&bytes), Ok(Some((without, bytes.len()))));
@@ -557,9 +560,10 @@ fn a_greeting_that_ends_before_the_entry_of_the_membership_has_0_there() {
 /// As they were sent before they named it, and the time.
 #[test]
 fn g12_a_greeting_that_ends_before_the_http_address_names_none() {
-    let bytes = without_end(bytes_of(&hello()), 1 + hello().http.len());
+    let bytes = without_end(bytes_of(&hello()), 1 + hello().http.len() + 1);
     let without = Hello {
         http: String::new(),
+        archives: None,
         ..hello()
     };
     assert_eq!(Hello::decode(&bytes), Ok(Some((without, bytes.len()))));
@@ -571,13 +575,33 @@ fn g12_a_greeting_that_ends_before_the_http_address_names_none() {
             client: "a:1".into(),
             http: http.into(),
             wall_ns,
+            archives: None,
         })
     };
     let mut bytes = Vec::new();
     welcome("http://a:2", 7).encode(&mut bytes).unwrap();
-    let bytes = without_end(bytes, 1 + "http://a:2".len() + 8);
+    let bytes = without_end(bytes, 1 + "http://a:2".len() + 8 + 1);
     let expected = welcome("", 0);
     assert_eq!(Answer::decode(&bytes), Ok(Some((expected, bytes.len()))));
+}
+
+/// As they were sent before they said it; and a later program may say something else.
+#[test]
+fn a_greeting_that_does_not_say_whether_its_node_archives_is_read_nevertheless() {
+    let unknown = Hello {
+        archives: None,
+        ..hello()
+    };
+    let whole = bytes_of(&hello());
+    let bytes = without_end(whole.clone(), 1);
+    assert_eq!(
+        Hello::decode(&bytes),
+        Ok(Some((unknown.clone(), bytes.len())))
+    );
+    let mut later = whole;
+    *later.last_mut().unwrap() = 3;
+    seal_again(&mut later);
+    assert_eq!(Hello::decode(&later), Ok(Some((unknown, later.len()))));
 }
 
 /// A greeting without the last bytes of its body.
@@ -807,6 +831,7 @@ fn any_bytes_are_checked() {
         client: "a:1".into(),
         http: "http://a:2".into(),
         wall_ns: 1_800_000_000_000_000_000,
+        archives: Some(false),
     };
     Answer::Welcome(welcome).encode(&mut answer).unwrap();
     for round in 0..20_000 {

@@ -491,12 +491,13 @@ pub(super) fn archive_values(handles: &ServerHandles) -> (Value, Value) {
 
 fn archive_value(report: &Report, handles: &ServerHandles) -> Value {
     let figures = &report.figures;
+    let trouble = report.ended.as_ref().or(report.trouble.as_ref()).cloned();
     let lag = seconds(report.lag_ns(handles.clock.now().mono));
     let base = figures.base_wall_ns / 1_000_000_000;
     json!({
         "url": report.place,
         "up": report.is_up(),
-        "trouble": report.ended.as_ref().or(report.trouble.as_ref()),
+        "trouble": trouble.or_else(|| cluster::unarchived(handles)),
         "epoch": report.epoch,
         "archived": report.archived.map(|at| at.to_string()),
         "lag_bytes": report.lag_bytes,

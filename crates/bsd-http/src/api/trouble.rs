@@ -20,6 +20,7 @@ pub(crate) use self::see::{see, see_in};
 use super::checks::KINDS;
 use crate::State;
 use crate::answer::{Answer, Problem, json};
+use crate::cluster::words_of;
 use crate::query::{Query, encode};
 use bsd::human::{Age, Size};
 use bsd::types::{SECOND_NS, Time};
@@ -435,6 +436,16 @@ fn is_near(used: u64, most: u64) -> bool {
 
 fn of_archives(seen: &Seen, all: &mut Vec<Finding>) {
     of_standby(seen, all);
+    let cluster = seen.cluster.as_ref();
+    if let Some(unarchived) = cluster.and_then(|report| report.unarchived) {
+        all.push(Finding::new(
+            Kind::ArchiveGap,
+            Subject::Archive(None),
+            format!("{}.", sentence(&words_of(unarchived))),
+            "Start the member that leads with the same --archive, or let another one lead: \
+             `bsd-ctl cluster transfer`.",
+        ));
+    }
     if seen.archive_refuses {
         let lags = seen.archives.iter().map(|it| it.lag_ns(seen.now.mono));
         let lag = Age((lags.min().unwrap_or(0) / SECOND_NS).unsigned_abs());
@@ -526,6 +537,13 @@ fn of_archive(
             "`bsd-ctl archive` says what the store answers. Repair the store or its network.",
         );
     }
+}
+
+/// With a capital letter.
+fn sentence(words: &str) -> String {
+    let mut letters = words.chars();
+    let first = letters.next().map(|it| it.to_ascii_uppercase());
+    first.into_iter().chain(letters).collect()
 }
 
 fn of_standby(seen: &Seen, all: &mut Vec<Finding>) {

@@ -137,7 +137,11 @@ pub(super) fn content(view: &PageView<'_>, span: Span, live: &Live) -> Markup {
         @if let Some(log) = &figures.log { (of_log(log, live)) }
         @let archives = view.state.handles.archives();
         @if archives.is_empty() && view.state.handles.archive_rests() {
-            (of_resting_archive(cluster::archives(&view.state.handles), live))
+            (of_resting_archive(
+                cluster::archives(&view.state.handles),
+                cluster::unarchived(&view.state.handles),
+                live,
+            ))
         } @else {
             (of_archives(&archives, view.state.handles.clock.now().mono, live))
         }
@@ -272,10 +276,11 @@ fn of_joins(joins: &Joins, live: &Live, prefix: &str) -> Markup {
 }
 
 /// On a member that does not lead.
-fn of_resting_archive(by: Option<String>, live: &Live) -> Markup {
-    let sentence = match by {
-        Some(member) => format!("Member {member} leads, and writes it."),
-        None => "No member is known to lead: it is not written.".to_owned(),
+fn of_resting_archive(by: Option<String>, unarchived: Option<String>, live: &Live) -> Markup {
+    let sentence = match (unarchived, by) {
+        (Some(why), _) => format!("It is not written: {why}."),
+        (None, Some(member)) => format!("Member {member} leads, and writes it."),
+        (None, None) => "No member is known to lead: it is not written.".to_owned(),
     };
     html! {
         section aria-labelledby="archive" {

@@ -6,7 +6,10 @@
 
 use std::sync::Arc;
 
+use tracing::{info, warn};
+
 use super::Member;
+use super::desk::Unarchived;
 use bsd::engine::Engine;
 use bsd::storage::Trail;
 use bsd_cluster::member::{ClusterId, NodeId};
@@ -28,13 +31,30 @@ pub(super) struct Archiving {
     archivist: Option<Box<dyn Archivist>>,
     /// The term in which it archives.
     term: Option<u64>,
+    /// It was told that nothing is archived.
+    told: Option<Unarchived>,
 }
 
 impl Archiving {
     pub(super) fn by(archivist: Option<Box<dyn Archivist>>) -> Archiving {
         Archiving {
             archivist,
-            term: None,
+            ..Archiving::default()
+        }
+    }
+
+    /// Say once that nothing is archived because of who leads, and once that this is over.
+    pub(super) fn tell(&mut self, unarchived: Option<Unarchived>) {
+        let told = std::mem::replace(&mut self.told, unarchived);
+        match unarchived {
+            Some(Unarchived { leader, other }) if told != unarchived => warn!(
+                "nothing is archived: member {leader}, which leads, was started without --archive, and \
+                 member {other} has one; start all members with the same --archive"
+            ),
+            None if told.is_some() => {
+                info!("the member that leads has an archive, or none has one")
+            }
+            _ => {}
         }
     }
 

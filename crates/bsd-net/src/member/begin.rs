@@ -207,6 +207,7 @@ impl Member {
             peer: config.peer.to_string(),
             client,
             http,
+            archives: archivist.is_some(),
             versions: VERSIONS,
         };
         let registry = reactor.registry().try_clone();

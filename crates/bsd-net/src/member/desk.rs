@@ -70,6 +70,15 @@ pub struct LeaderReport {
     pub http: String,
 }
 
+/// A member that leads without an archive, and one that has an archive and does not lead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unarchived {
+    /// Who leads.
+    pub leader: NodeId,
+    /// Who would archive, if it led.
+    pub other: NodeId,
+}
+
 /// One member, as another one sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemberReport {
@@ -114,6 +123,9 @@ pub struct Report {
     pub is_joining: bool,
     /// Why it was not added, the last time that it asked; or what is wrong with a member.
     pub trouble: Option<String>,
+    /// Nothing is archived, although a member could: who leads, and who could. The leader was started
+    /// without an archive. `None`: that is not so, or not known.
+    pub unarchived: Option<Unarchived>,
     /// Its role.
     pub standing: Standing,
     /// The term.
@@ -325,6 +337,16 @@ impl Member {
             Role::Removed => Standing::Removed,
         };
         let states = self.peers.states();
+        let archives = |id: NodeId| match id == self.me.node {
+            true => Some(self.me.archives),
+            false => states.iter().find(|it| it.node == id)?.archives,
+        };
+        let unarchived = status.leader.filter(|it| archives(*it) == Some(false));
+        let unarchived = unarchived.and_then(|leader| {
+            let mut ids = status.members.iter().map(|it| it.member.id);
+            let other = ids.find(|id| archives(*id) == Some(true))?;
+            Some(Unarchived { leader, other })
+        });
         // Who leads, or wants to, hears of all others all the time; who follows hears of its
         // leader.
         let asks_all = matches!(standing, Standing::Leads | Standing::Alone);
@@ -388,6 +410,7 @@ impl Member {
             node: self.me.node.to_string(),
             is_joining: false,
             trouble,
+            unarchived,
             standing,
             term: status.term,
             leader,

@@ -44,7 +44,7 @@ use self::archivist::Archiving;
 pub use self::archivist::Archivist;
 pub use self::begin::{MemberError, Setup};
 pub use self::desk::{
-    Ask, ClusterDesk, LeaderReport, MemberReport, Report, Standing as MemberStanding,
+    Ask, ClusterDesk, LeaderReport, MemberReport, Report, Standing as MemberStanding, Unarchived,
 };
 use self::draining::Draining;
 pub use self::flags::{Beginning, ClusterArgs, ClusterConfig, PeerFiles};
@@ -631,7 +631,11 @@ impl Member {
             self.said = role;
         }
         self.reported_at = Some(now.mono);
-        self.desk.publish(self.make_report(engine, now));
+        let report = self.make_report(engine, now);
+        if report.leader.is_some() {
+            self.archiving.tell(report.unarchived);
+        }
+        self.desk.publish(report);
     }
 }
 

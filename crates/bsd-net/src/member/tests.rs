@@ -343,6 +343,7 @@ fn sender(site: &mut Site) -> BlockingLink {
         peer: "127.0.0.1:9".to_owned(),
         client: String::new(),
         http: String::new(),
+        archives: false,
         versions: VERSIONS,
     };
     let (to, address) = (site.member.me.node, site.member.me.peer.clone());

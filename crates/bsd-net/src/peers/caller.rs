@@ -218,6 +218,7 @@ impl Caller {
             client: setting.me.client.clone(),
             http: setting.me.http.clone(),
             wall_ns: setting.wall_ns,
+            archives: Some(setting.me.archives),
         };
         self.state = State::Answering(hello, nonce);
         self.say(&Answer::Welcome(welcome))

@@ -55,6 +55,8 @@ pub(super) struct Link {
     pub(super) client: String,
     /// Where HTTP reaches it, as it has said.
     pub(super) http: String,
+    /// It archives the log while it leads, as it has said; `None`: it has not.
+    pub(super) archives: Option<bool>,
     /// Its wall clock is ahead of ours by at least this, or behind if it is negative, as of when we
     /// connected; `None`: not known.
     pub(super) clock_ahead_ns: Option<i64>,
@@ -129,6 +131,7 @@ impl Link {
             address,
             client,
             http: String::new(),
+            archives: None,
             clock_ahead_ns: None,
             state: State::Resting { until: now },
             rest_ns: REST_NS_MIN,
@@ -309,6 +312,7 @@ impl Link {
         }
         self.client = welcome.client;
         self.http = welcome.http;
+        self.archives = welcome.archives;
         self.compare_clocks(welcome.wall_ns, called_ns..=setting.wall_ns);
         self.told.clear();
         info!(node = %self.id, address = %self.dialed, "connected to a peer");

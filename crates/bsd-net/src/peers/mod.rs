@@ -117,6 +117,8 @@ pub(super) struct PeerState {
     pub client: String,
     /// Where HTTP reaches it, as it has said; empty: it has not.
     pub http: String,
+    /// It archives the log while it leads, as it has said; `None`: it has not.
+    pub archives: Option<bool>,
     /// Its wall clock is ahead of ours by at least this, or behind if it is negative, as of when we
     /// connected; `None`: not known.
     pub clock_ahead_ns: Option<i64>,
@@ -498,6 +500,7 @@ impl Peers {
             peer: link.address.clone(),
             client: link.client.clone(),
             http: link.http.clone(),
+            archives: link.archives,
             clock_ahead_ns: link.clock_ahead_ns,
             is_connected: link.is_open(),
             is_heard: self
@@ -663,6 +666,7 @@ impl Peers {
         }
         hello.client.clone_into(&mut link.client);
         hello.http.clone_into(&mut link.http);
+        link.archives = hello.archives;
         // It is there: it may be called at once.
         link.hurry(now);
         let older = |it: &Caller| it.from() == Some(hello.from) && it.token() != token;

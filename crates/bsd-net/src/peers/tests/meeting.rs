@@ -40,6 +40,13 @@ fn g12_where_http_reaches_a_peer_comes_with_the_greetings() {
 }
 
 #[test]
+fn whether_a_peer_archives_comes_with_the_greetings() {
+    let (one, two) = pair();
+    assert_eq!(one.state(2).archives, Some(false));
+    assert_eq!(two.state(1).archives, Some(true));
+}
+
+#[test]
 fn g10_a_clock_that_is_apart_is_known_by_as_much_as_is_certain() {
     const AT: u64 = 1_800_000_000_000_000_000;
     let seconds = |seconds: i64| seconds * SECOND_NS;

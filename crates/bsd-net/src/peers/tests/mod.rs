@@ -39,6 +39,7 @@ fn me(id: u64, peer: String) -> Me {
         peer,
         client: format!("client-{id}:11300"),
         http: format!("http://client-{id}:11380"),
+        archives: id == 1,
         versions: VERSIONS,
     }
 }

@@ -340,6 +340,7 @@ fn welcomed(site: &mut Site, node: u64) -> StdStream {
         client: "moved:1".into(),
         http: String::new(),
         wall_ns: 0,
+        archives: None,
     };
     Answer::Welcome(welcome).encode(&mut bytes).unwrap();
     socket.write_all(&bytes).unwrap();
