@@ -35,6 +35,7 @@ mod api;
 mod api_load;
 mod archive;
 mod archive_bases;
+mod archive_days;
 mod archive_levels;
 mod archive_loss;
 mod archive_refill;
