@@ -12,7 +12,8 @@
 //! do several things, and a restore ends between two of them.
 //!
 //! `BSD_ARCHIVE_RUNS` and `BSD_ARCHIVE_FIRST` say how many histories there are and which is the
-//! first; `BSD_ARCHIVE_SEED` repeats one.
+//! first; `BSD_ARCHIVE_SEED` repeats one. `BSD_ARCHIVE_ALL_RUNS` is how many there are of this kind, of
+//! standbys, and of members, where nothing else says so.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -493,21 +494,7 @@ impl World {
 
     /// Join some links: the store may fail, or go away in between.
     pub(super) fn compact(&self, random: &mut Random) {
-        let levels = Levels {
-            fine_ns: random.below(300 * MS_NS),
-            few: 2 + random.below(4),
-            many: 4 + random.below(20),
-            size_max: 1000 + random.below(20_000),
-            objects_max: 1 + random.below(8) as usize,
-        };
-        let calls = random.percent(40).then(|| random.below(60));
-        self.store.set_calls_left(calls);
-        let wall_ns = self.now.wall_ns;
-        let done = pass(&self.store.reader(), LOG, levels, wall_ns, &mut |_, _| true);
-        self.store.set_calls_left(None);
-        if let Ok(pass) = done {
-            assert_eq!(pass.bad, [], "links are as they were put");
-        }
+        join_some(&self.store, self.now.wall_ns, random);
     }
 
     /// End the server and its writer; the disk is what is left.
@@ -637,6 +624,24 @@ impl World {
         self.earlier.push((self.now.wall_ns, past));
         // Its positions are greater than those of the lost machine, and nothing of that is lost again.
         self.archived = Some(restored.end);
+    }
+}
+
+/// Join some links of an archive: the store may fail, or go away in between.
+pub(super) fn join_some(store: &SimStore, wall_ns: u64, random: &mut Random) {
+    let levels = Levels {
+        fine_ns: random.below(300 * MS_NS),
+        few: 2 + random.below(4),
+        many: 4 + random.below(20),
+        size_max: 1000 + random.below(20_000),
+        objects_max: 1 + random.below(8) as usize,
+    };
+    let calls = random.percent(40).then(|| random.below(60));
+    store.set_calls_left(calls);
+    let done = pass(&store.reader(), LOG, levels, wall_ns, &mut |_, _| true);
+    store.set_calls_left(None);
+    if let Ok(pass) = done {
+        assert_eq!(pass.bad, [], "links are as they were put");
     }
 }
 
@@ -799,7 +804,10 @@ pub(super) fn each_seed(
         Some(seed) => seed..seed + 1,
         None => {
             let first = number("BSD_ARCHIVE_FIRST").unwrap_or(0);
-            first..first + number(variable).unwrap_or(runs)
+            let runs = number(variable)
+                .or_else(|| number("BSD_ARCHIVE_ALL_RUNS"))
+                .unwrap_or(runs);
+            first..first + runs
         }
     };
     let next = AtomicU64::new(seeds.start);

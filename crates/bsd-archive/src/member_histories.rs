@@ -6,18 +6,27 @@
 //! A member that was replaced may not know that for a while, and its writer works on, in the middle of
 //! anything. A member may crash, and the store may fail in all of its ways.
 //!
+//! Each member that leads compresses and encrypts what it archives, or not. Links are joined, days pass, and
+//! what is old expires but for states of days and weeks. Bases are asked for, with names and pins. When a
+//! new cluster begins with what was restored, a member of the one before may still write.
+//!
 //! The oracle is what was committed. A restore must give the jobs after one of the entries, none of what
-//! was decided and not committed, and nothing older than what any writer has said to be archived.
+//! was decided and not committed, and nothing older than what any writer has said to be archived. Each
+//! pinned base, and each state that an expiry has left apart, is restored exactly.
 //!
 //! `BSD_ARCHIVE_MEMBER_RUNS` says how many histories there are.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::expire::{Keep, plan};
-use super::histories::{LOG, MS_NS, each_seed};
+use super::format::BaseName;
+use super::histories::{LOG, MS_NS, any_codec, codecs, each_seed, join_some};
+use super::labels::unpin;
 use super::lead::Lead;
+use super::order::Order;
 use super::restore::restore;
 use super::sim::SimStore;
 use super::survey::{Depth, survey};
@@ -33,6 +42,11 @@ use bsd::storage::{SimFs, SyncPolicy, Trail};
 use bsd::types::{ClientId, JobId, Now, Position, SECOND_NS, Ticket, Time};
 
 const RUNS: u64 = 2_000;
+/// States that were said to be kept, and were restored.
+static KEPT: AtomicU64 = AtomicU64::new(0);
+/// Members of a cluster before that have found the one after it.
+static REPLACED: AtomicU64 = AtomicU64::new(0);
+const DAY_MS: u64 = 86_400_000;
 const DIR: &str = "/data";
 const WALL_NS: u64 = 1_800_000_000_000_000_000;
 
@@ -59,6 +73,8 @@ struct Turn {
     writer: Writer,
     /// Where its log ended, after how many entries.
     ends: Vec<(Position, usize)>,
+    /// A base was asked for, and whether it is to be pinned.
+    asked: Option<bool>,
 }
 
 struct Site {
@@ -84,11 +100,26 @@ struct World {
     states: Vec<Jobs>,
     /// Those of the clusters before this one, from the one on that was restored.
     earlier: Vec<Jobs>,
+    /// Those that a base may still have.
+    gone: Vec<Jobs>,
     /// Ids that anyone was told.
     given: BTreeSet<u64>,
     bodies: u64,
     /// How many entries were said to be archived.
     archived: Option<usize>,
+    /// How each next leader seals what it puts; `None`: as it is.
+    codecs: Option<Random>,
+    /// Bases that were asked for.
+    asked: u64,
+    /// Jobs of the bases that are pinned.
+    pinned: BTreeMap<u64, Jobs>,
+    /// Bases that the last expiry has left apart.
+    apart: BTreeSet<u64>,
+    /// Jobs of bases that were restored.
+    restored: BTreeMap<u64, Jobs>,
+    kept: u64,
+    /// A member of the cluster before that writes on, and its disk.
+    rival: Option<(Turn, SimFs)>,
 }
 
 fn options(disk: &SimFs) -> Options {
@@ -143,9 +174,17 @@ impl World {
             entries: Vec::new(),
             states: vec![Jobs::new()],
             earlier: Vec::new(),
+            gone: Vec::new(),
             given: BTreeSet::new(),
             bodies: 0,
             archived: None,
+            codecs: None,
+            asked: 0,
+            pinned: BTreeMap::new(),
+            apart: BTreeSet::new(),
+            restored: BTreeMap::new(),
+            kept: 0,
+            rival: None,
         };
         (0..3).for_each(|at| world.follow(at));
         world
@@ -192,6 +231,9 @@ impl World {
         self.catch_up(at, usize::MAX);
         self.term += 1;
         self.leader = Some(at);
+        if let Some(codecs) = &mut self.codecs {
+            self.store = self.store.with_codec(any_codec(codecs));
+        }
         let (now, count, last) = (self.now, self.entries.len(), self.last());
         let lead = Lead {
             cluster: [self.cluster; 16],
@@ -214,11 +256,16 @@ impl World {
             trail: trail.clone(),
             writer: self.writer(at, lead, trail),
             ends: vec![(written, count)],
+            asked: None,
         });
     }
 
     fn writer(&self, at: usize, lead: Lead, trail: Arc<Trail>) -> Writer {
-        let (store, fs) = (self.store.clone(), self.sites[at].disk.clone());
+        self.writer_on(&self.sites[at].disk, at, lead, trail)
+    }
+
+    fn writer_on(&self, disk: &SimFs, at: usize, lead: Lead, trail: Arc<Trail>) -> Writer {
+        let (store, fs) = (self.store.clone(), disk.clone());
         let node = format!("node {at}");
         Writer::new(
             Arc::new(store),
@@ -322,6 +369,13 @@ impl World {
             let said = turn.ends.iter().rfind(|(at, _)| *at <= end);
             self.archived = self.archived.max(said.map(|it| it.1));
         }
+        if let Some(answer) = turn.writer.answer() {
+            let made = answer.unwrap();
+            let of = turn.ends.iter().rfind(|(at, _)| *at <= made.end).unwrap();
+            if turn.asked.take() == Some(true) {
+                self.pinned.insert(made.base, self.states[of.1].clone());
+            }
+        }
         match done {
             Ok(done) => return Some(done),
             Err(Failure::Trouble(_)) => {}
@@ -329,11 +383,106 @@ impl World {
             Err(Failure::Fenced(_)) if turn.writer.epoch().is_some() => {
                 let (lead, trail) = (turn.lead, turn.trail.clone());
                 let writer = self.writer(at, lead, trail);
-                self.sites[at].turn.as_mut().unwrap().writer = writer;
+                let turn = self.sites[at].turn.as_mut().unwrap();
+                (turn.writer, turn.asked) = (writer, None);
             }
             Err(failure) => panic!("there is no one else: {failure}"),
         }
         None
+    }
+
+    /// Have a member that leads, or thinks so, make a base: with a name or without, pinned or not.
+    fn ask_for_base(&mut self, at: usize, random: &mut Random) {
+        let turn = self.sites[at].turn.as_mut();
+        let Some(turn) = turn.filter(|it| it.asked.is_none()) else {
+            return;
+        };
+        self.asked += 1;
+        let name = random.percent(50).then(|| format!("b{}", self.asked));
+        let is_pinned = random.percent(50);
+        turn.asked = Some(is_pinned);
+        turn.writer.ask_for_base(Order {
+            name: name.and_then(|name| BaseName::parse(&name)),
+            is_pinned,
+        });
+    }
+
+    /// Some pin is removed.
+    fn unpin(&mut self, random: &mut Random) {
+        let nth = random.below(self.pinned.len() as u64 + 1) as usize;
+        if let Some(base) = self.pinned.keys().nth(nth).copied() {
+            self.pinned.remove(&base);
+            let _ = unpin(&self.store.reader(), LOG, base);
+        }
+    }
+
+    /// Expire something, or a part of it: the store may fail.
+    fn expire(&mut self, random: &mut Random) {
+        let keep = Keep {
+            age_ns: random.below(1000 * MS_NS),
+            bases: random.below(3) as usize,
+            days: random.below(3),
+            weeks: random.below(3),
+        };
+        let wall_ns = self.now.wall_ns;
+        let found = plan(&self.store.reader(), LOG, keep, wall_ns, &mut |_, _| ());
+        let Some(plan) = found.ok().and_then(|found| found.plan) else {
+            return;
+        };
+        // After an error an archive is left.
+        let done = plan.carry_out(&self.store, &mut |_, _| ());
+        let apart: BTreeSet<u64> = plan.apart.iter().map(|it| it.base).collect();
+        let mut pinned = self.pinned.keys();
+        assert!(pinned.all(|it| *it >= plan.base || apart.contains(it)));
+        match done {
+            Ok(()) => self.apart = apart,
+            Err(_) => self.apart.retain(|it| apart.contains(it)),
+        }
+    }
+
+    /// One of the states that were to be kept is what it was.
+    fn check_kept(&mut self, random: &mut Random) {
+        let all: Vec<u64> = self.pinned.keys().chain(&self.apart).copied().collect();
+        if all.is_empty() {
+            return;
+        }
+        let base = random.pick(&all);
+        let restored = self.restored_until(Until::Base(base));
+        let (jobs, _) = restored.unwrap_or_else(|| panic!("base {base} was to be kept"));
+        if let Some(known) = self.pinned.get(&base) {
+            assert_eq!(known, &jobs, "base {base} is pinned");
+        }
+        let known = self.restored.entry(base).or_insert_with(|| jobs.clone());
+        assert_eq!(known, &jobs, "base {base} was something else before");
+        let mut all = [&self.states, &self.earlier, &self.gone].into_iter();
+        let was = all.any(|states| states.contains(&jobs));
+        assert!(was, "the jobs of base {base} were never committed");
+        self.kept += 1;
+    }
+
+    /// A step of the member of the cluster before, which does not know of this one.
+    fn step_rival(&mut self) {
+        let Some((mut turn, disk)) = self.rival.take() else {
+            return;
+        };
+        let done = match turn.writer.step(self.now.wall_ns, true) {
+            Ok(Done::Nothing) => turn.writer.check_owner(),
+            other => other.map(drop),
+        };
+        match done {
+            Ok(()) | Err(Failure::Trouble(_)) => {}
+            Err(Failure::Fenced(_)) if turn.writer.epoch().is_some() => {
+                let (lead, trail) = (turn.lead, turn.trail.clone());
+                turn.writer = self.writer_on(&disk, 9, lead, trail);
+            }
+            Err(failure) => {
+                let why = failure.to_string();
+                assert!(why.contains("has taken over from this cluster"), "{why}");
+                REPLACED.fetch_add(1, Ordering::Relaxed);
+                return;
+            }
+        }
+        self.rival = Some((turn, disk));
     }
 
     /// The leader archives all that there is.
@@ -364,12 +513,16 @@ impl World {
 
     /// The jobs of a restore; `None`: the archive says that it has none.
     fn restored(&self) -> Option<(Jobs, SimFs)> {
+        self.restored_until(Until::End)
+    }
+
+    fn restored_until(&self, until: Until) -> Option<(Jobs, SimFs)> {
         let disk = SimFs::new(1);
         let fs: Arc<dyn Fs> = Arc::new(disk.clone());
         let store = self.store.copy();
         let place = (&fs, Path::new(DIR));
         let reader = store.reader();
-        match restore(&reader, LOG, Until::End, place, self.now, &mut |_, _| ()) {
+        match restore(&reader, LOG, until, place, self.now, &mut |_, _| ()) {
             Err(RestoreError::Refused(_) | RestoreError::Nothing(_)) => return None,
             done => drop(done.unwrap()),
         }
@@ -407,7 +560,12 @@ impl World {
         self.term = 0;
         self.leader = None;
         for site in &mut self.sites {
-            (site.engine, site.turn) = (None, None);
+            site.engine = None;
+            // One that has claimed nothing would be one more that was restored.
+            let turn = site.turn.take().filter(|it| it.writer.epoch().is_some());
+            self.rival = turn
+                .map(|turn| (turn, site.disk.clone()))
+                .or(self.rival.take());
         }
         self.sites[0].disk = disk;
         self.follow(0);
@@ -430,8 +588,13 @@ impl World {
             self.follow(at);
         }
         self.entries.clear();
-        let from = self.states.iter().rposition(|state| *state == jobs);
-        self.earlier.extend(self.states.split_off(from.unwrap()));
+        // `None`: a member of the cluster before has put more of its own meanwhile.
+        // Of several moments with these jobs it may be the first one.
+        let least = self.archived.unwrap_or(0);
+        let from = (least..self.states.len()).find(|at| self.states[*at] == jobs);
+        self.earlier
+            .extend(self.states.split_off(from.unwrap_or(0)));
+        self.gone.append(&mut self.states);
         self.states = vec![jobs];
         self.archived = self.archived.map(|_| 0);
     }
@@ -449,6 +612,8 @@ fn history(seed: u64) -> (u64, u64) {
     let faults = random.below(2) * random.below(25);
     world.store.set_faults(faults);
     let (mut checks, mut refused) = (0, 0);
+    let mut bases = Random::new(seed ^ 0xba5e);
+    world.codecs = Some(codecs(seed));
     for _ in 0..40 + random.below(100) {
         world.pass(random.below(30));
         let at = random.below(3) as usize;
@@ -469,20 +634,7 @@ fn history(seed: u64) -> (u64, u64) {
                 world.catch_up(at, 1 + random.below(8) as usize);
             }
             60..62 => world.store.set_away(random.percent(60)),
-            62 => {
-                let keep = Keep {
-                    age_ns: random.below(1000 * MS_NS),
-                    bases: random.below(3) as usize,
-                    days: random.below(3),
-                    weeks: random.below(3),
-                };
-                let wall_ns = world.now.wall_ns;
-                let found = plan(&world.store.reader(), LOG, keep, wall_ns, &mut |_, _| ());
-                if let Some(plan) = found.ok().and_then(|found| found.plan) {
-                    // After an error an archive is left.
-                    let _ = plan.carry_out(&world.store, &mut |_, _| ());
-                }
-            }
+            62 => world.expire(&mut random),
             63 if random.percent(30) && world.restored().is_some() => {
                 assert!(world.check());
                 world.begin_again();
@@ -493,6 +645,16 @@ fn history(seed: u64) -> (u64, u64) {
                     let _ = world.step(random.below(3) as usize);
                 }
             }
+        }
+        match bases.below(100) {
+            0..5 => world.ask_for_base(bases.below(3) as usize, &mut bases),
+            5 => world.unpin(&mut bases),
+            6..9 => world.expire(&mut bases),
+            9..12 => world.pass(bases.below(4 * DAY_MS)),
+            12..18 => join_some(&world.store, world.now.wall_ns, &mut bases),
+            18..24 => world.check_kept(&mut bases),
+            24..40 => (0..bases.below(8)).for_each(|_| world.step_rival()),
+            _ => {}
         }
         if random.percent(10) {
             match world.check() {
@@ -507,6 +669,8 @@ fn history(seed: u64) -> (u64, u64) {
     world.archive();
     assert_eq!(world.archived, Some(world.entries.len()), "it has all");
     assert!(world.check());
+    (0..4).for_each(|_| world.check_kept(&mut bases));
+    KEPT.fetch_add(world.kept, Ordering::Relaxed);
     let store = world.store.copy();
     let all = survey(&store.reader(), LOG, Depth::Everything, &mut |_, _| ()).unwrap();
     assert_eq!(all.bad, []);
@@ -519,9 +683,20 @@ fn any_restore_has_what_was_committed_and_said_to_be_archived_no_matter_who_led(
     let Some((checks, refused)) = each_seed("member_histories", runs, history) else {
         return;
     };
-    println!("{checks} restores, {refused} refused");
+    let (kept, replaced): (u64, u64) = [&KEPT, &REPLACED]
+        .map(|it| it.load(Ordering::Relaxed))
+        .into();
+    println!(
+        "{checks} restores, {refused} refused, {kept} of states that were to be kept; {replaced} members \
+         found another cluster"
+    );
     // Before the first base there is nothing to restore.
     assert!(2 * checks > refused, "{checks} restores, {refused} refused");
+    let is_enough = kept > 0 && replaced > 0;
+    assert!(
+        is_enough || checks < 1000,
+        "{kept} states kept, {replaced} replaced"
+    );
 }
 
 /// A member that leads, with some jobs in the archive.

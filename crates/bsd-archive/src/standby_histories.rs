@@ -145,9 +145,16 @@ fn assert_known(world: &World, (at, wall_ns): (Position, u64), state: &State, ju
     panic!("up to {at}: {difference:?}");
 }
 
-fn server_turn(world: &mut World, random: &mut Random) {
+fn server_turn(world: &mut World, random: &mut Random, bases: &mut Random) {
     world.any_command(random);
     world.pass(random.below(400));
+    match bases.below(100) {
+        0..6 => world.ask_for_base(bases),
+        6 => world.unpin(bases),
+        7..10 => world.expire(bases),
+        10..14 if !world.is_extended => world.pass(bases.below(4 * 86_400_000)),
+        _ => {}
+    }
     if random.percent(2) {
         world.expire(random);
     }
@@ -186,7 +193,8 @@ fn promote(world: &mut World, side: &mut Side) -> Option<Promoted> {
 fn history(seed: u64) -> (u64, u64) {
     let mut random = Random::new(seed);
     let mut world = World::new(seed);
-    world.store = world.store.with_codec(any_codec(&mut codecs(seed)));
+    let (mut codecs, mut bases) = (codecs(seed), Random::new(seed ^ 0xba5e));
+    world.store = world.store.with_codec(any_codec(&mut codecs));
     world.is_extended = seed % 4 == 3;
     world.sizes.frames_max = 200 + random.below(4000) as u32;
     world.hold_max = match random.below(4) {
@@ -198,12 +206,13 @@ fn history(seed: u64) -> (u64, u64) {
     let mut side = Side::new(&world, seed);
     let is_alive = random.percent(50);
     for last in [false, true] {
+        world.store = world.store.with_codec(any_codec(&mut codecs));
         world.start();
         for nth in 0..random.below(40) {
             if world.is_extended && nth == 9 && seed % 100 == 7 {
                 world.clear_many();
             }
-            server_turn(&mut world, &mut random);
+            server_turn(&mut world, &mut random, &mut bases);
             for _ in 0..random.below(4) {
                 side.step(&world);
             }
@@ -235,6 +244,7 @@ fn history(seed: u64) -> (u64, u64) {
     // A restore takes many calls that all succeed.
     world.store.set_faults(faults.min(4));
     let archived = world.archived;
+    world.check_promises(&mut bases);
     let best = world.check(Until::End);
     let Some(promoted) = promote(&mut world, &mut side) else {
         return (0, 0);
