@@ -16,6 +16,10 @@
 //! after that one the same state can still be made. If the list of a pinned base
 //! cannot be read, its parts are not known, and so no part is removed.
 //!
+//! Another run may want to keep a base that this one removes. It marks the base before it looks
+//! whether that is still there; this one looks for marks after it has removed the base. So at least one
+//! of the two sees that both have happened, and removes the mark: in the end a base is whole, or gone.
+//!
 //! A server may be putting links and a base meanwhile. Its base is younger than every complete one,
 //! so its parts have a greater [`Part::since`](super::format::Part::since) than the number of the
 //! base that stays; and it uses no other parts than those of the newest complete base.
@@ -25,8 +29,8 @@ use std::collections::{BTreeSet, HashSet};
 use super::apart::{Found as Marked, Marks, State};
 use super::chain::{Bad, LOOK_BACK_MAX, base, begin, check_parts};
 use super::format::{
-    BaseList, Head, Kind, bases_dir, begins_dir, chain_dir, claims_dir, kept_dir, number_in,
-    numbered, part_name, parts_dir, since_in,
+    BaseList, HEAD_SIZE, Head, Kind, bases_dir, begins_dir, chain_dir, claims_dir, kept_dir,
+    number_in, numbered, part_name, parts_dir, since_in,
 };
 use super::labels::{Names, names};
 use super::links::{Listing, Pieces};
@@ -78,6 +82,21 @@ pub struct Plan {
     pub bases: u64,
     /// States that stay apart, before that base.
     pub apart: Vec<State>,
+    /// The numbers of the bases that are removed.
+    gone: BTreeSet<u64>,
+}
+
+/// A part of a removal: a call of the store, or a few.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Mark a base that stays apart.
+    Keep(u64),
+    /// Say with which link the chain begins.
+    Begin,
+    /// Remove objects.
+    Remove(Vec<String>),
+    /// See to bases that one run keeps and another one removes.
+    Settle,
 }
 
 /// A base that could stay.
@@ -116,31 +135,80 @@ impl Plan {
     /// remains.
     ///
     /// # Errors
-    /// The store did not answer.
+    /// The store did not answer; or, when all is done, another run has removed a base that was to stay.
     pub fn carry_out(
         &self,
         store: &dyn Store,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<(), Trouble> {
-        for state in &self.apart {
-            store.put_if_absent(&numbered(&kept_dir(self.log), state.base), &[])?;
-        }
-        let dir = begins_dir(self.log);
-        store.put_if_absent(&numbered(&dir, self.begin), &[])?;
-        let names = |objects: &[Listed]| -> Vec<String> {
-            objects.iter().map(|object| object.name.clone()).collect()
+        let steps = self.steps();
+        let removed = |step: &Step| match step {
+            Step::Remove(names) => names.len() as u64,
+            _ => 0,
         };
-        let all = [self.marks.clone(), names(&self.holders), names(&self.parts)];
-        let total: usize = all.iter().map(Vec::len).sum();
+        let total: u64 = steps.iter().map(removed).sum();
         let mut done = 0;
-        for names in &all {
-            for names in names.chunks(REMOVED_AT_ONCE) {
-                store.remove(names)?;
-                done += names.len();
-                progress(done as u64, total as u64);
+        for step in &steps {
+            self.take(step, store)?;
+            done += removed(step);
+            if removed(step) > 0 {
+                progress(done, total);
             }
         }
         Ok(())
+    }
+
+    /// All of it, in order.
+    pub(super) fn steps(&self) -> Vec<Step> {
+        let mut steps: Vec<Step> = self.apart.iter().map(|it| Step::Keep(it.base)).collect();
+        steps.push(Step::Begin);
+        let names = |objects: &[Listed]| -> Vec<String> {
+            objects.iter().map(|object| object.name.clone()).collect()
+        };
+        for names in [self.marks.clone(), names(&self.holders), names(&self.parts)] {
+            let chunks = names.chunks(REMOVED_AT_ONCE);
+            steps.extend(chunks.map(|names| Step::Remove(names.to_vec())));
+        }
+        steps.push(Step::Settle);
+        steps
+    }
+
+    pub(super) fn take(&self, step: &Step, store: &dyn Store) -> Result<(), Trouble> {
+        let log = self.log;
+        match step {
+            Step::Keep(base) => store
+                .put_if_absent(&numbered(&kept_dir(log), *base), &[])
+                .map(drop),
+            Step::Begin => store
+                .put_if_absent(&numbered(&begins_dir(log), self.begin), &[])
+                .map(drop),
+            Step::Remove(names) => store.remove(names),
+            Step::Settle => self.settle(store),
+        }
+    }
+
+    /// See the module.
+    fn settle(&self, store: &dyn Store) -> Result<(), Trouble> {
+        let dir = kept_dir(self.log);
+        let apart: BTreeSet<u64> = self.apart.iter().map(|it| it.base).collect();
+        let mut lost = None;
+        for mark in store.list(&dir, "")? {
+            let number = number_in(&dir, &mark.name);
+            let own = number.filter(|it| apart.contains(it) || self.gone.contains(it));
+            let Some(number) = own else { continue };
+            let link = numbered(&chain_dir(self.log), number);
+            if store.get_range(&link, 0..HEAD_SIZE as u64)?.is_none() {
+                store.remove(&[mark.name])?;
+                lost = lost.or(Some(number).filter(|it| apart.contains(it)));
+            }
+        }
+        match lost {
+            None => Ok(()),
+            Some(base) => Err(Trouble::passing(format!(
+                "another expiry has removed base {base}, which was to stay, at the same time: give all \
+                 runs the same flags"
+            ))),
+        }
     }
 }
 
@@ -382,6 +450,7 @@ impl Lists {
             });
         }
         let all = self.apart.len() + self.bases.len();
+        let all_bases = self.apart.iter().chain(&self.bases).map(|it| it.number);
         Ok(Plan {
             log,
             begin,
@@ -396,6 +465,9 @@ impl Lists {
             apart: apart
                 .iter()
                 .map(|it| State::of(&it.head, &it.list))
+                .collect(),
+            gone: all_bases
+                .filter(|it| *it < oldest.number && !numbers.contains(it))
                 .collect(),
         })
     }

@@ -7,7 +7,7 @@ use super::apart::State;
 use super::apart_tests::{
     assert_apart, assert_restored, base, expire, found, more, refusal, seen, state,
 };
-use super::expire::{Keep, Plan, plan};
+use super::expire::{Keep, Plan, Step, plan};
 use super::format::{BaseList, HEAD_SIZE, bases_dir, chain_dir, kept_dir, numbered, part_name};
 use super::histories::{LOG, World};
 use super::levels::{Levels, pass};
@@ -236,4 +236,108 @@ fn a_hole_is_told_although_other_links_have_expired() {
         assert_eq!(all.apart, plan.apart);
         assert!(all.bad.iter().any(|bad| bad.name == *hole), "{:?}", all.bad);
     }
+}
+
+/// All orders of `first` steps of one run and `second` of another one; true: the first one goes on.
+fn orders(first: usize, second: usize) -> Vec<Vec<bool>> {
+    if first == 0 || second == 0 {
+        return vec![[vec![true; first], vec![false; second]].concat()];
+    }
+    let after = |is_first: bool, rest: Vec<Vec<bool>>| {
+        let rest = rest.into_iter();
+        rest.map(move |rest| [vec![is_first], rest].concat())
+    };
+    let of_first = after(true, orders(first - 1, second));
+    let of_second = after(false, orders(first, second - 1));
+    of_first.chain(of_second).collect()
+}
+
+/// The steps of a run, of which those that put marks belong together: of each base alone it matters
+/// whether its mark comes before or after a step of the other run.
+fn blocks(plan: &Plan) -> Vec<Vec<Step>> {
+    let mut steps = plan.steps();
+    let begin = steps.iter().position(|step| *step == Step::Begin).unwrap();
+    let rest = steps.split_off(begin + 1);
+    let rest = rest.into_iter().map(|step| vec![step]);
+    std::iter::once(steps).chain(rest).collect()
+}
+
+/// Each state is restored exactly, or refused; nothing is damaged, and what is marked is there.
+fn assert_whole_or_gone(world: &World, made: &[State], what: &str) {
+    let all = seen(&world.store, Depth::Everything);
+    assert_eq!((all.bad, all.lost), (vec![], vec![]), "{what}");
+    for state in made {
+        if let Some((restored, _)) = world.check(Until::Base(state.base)) {
+            assert_eq!(restored.end, state.at, "{what}");
+        }
+    }
+    for mark in world.store.list(&kept_dir(LOG), "").unwrap() {
+        let name = mark.name.rsplit_once('/').unwrap().1.to_owned();
+        let link = world.store.object(&format!("{}{name}", chain_dir(LOG)));
+        assert!(link.is_some(), "{what}: {} keeps nothing", mark.name);
+    }
+    assert!(world.check(Until::End).is_some(), "{what}");
+}
+
+/// One keeps a base for a day, and the other one for the week, which has a later one of that day; or the
+/// other one keeps none, or more links.
+#[test]
+fn two_expiries_with_other_flags_leave_each_base_whole_or_gone_in_any_order_of_their_steps() {
+    let (mut world, _) = days(8);
+    let (store, now) = (world.store.copy(), world.now);
+    let keep = |age: u64, days, weeks| Keep {
+        age_ns: age * DAY_NS,
+        bases: 1,
+        days,
+        weeks,
+    };
+    let planned = |world: &World, keep: Keep| {
+        let reader = world.store.reader();
+        let found = plan(&reader, LOG, keep, now.wall_ns, &mut |_, _| ()).unwrap();
+        found.plan
+    };
+    let pairs = [
+        (keep(2, 5, 0), keep(2, 0, 0)),
+        (keep(2, 6, 0), keep(3, 0, 2)),
+        (keep(4, 0, 2), keep(2, 6, 0)),
+    ];
+    let (mut gone, mut refused) = (0, 0);
+    for (one, other) in pairs {
+        world.store = store.copy();
+        let plans = [one, other].map(|keep| planned(&world, keep).unwrap());
+        assert!(!plans[0].apart.is_empty() && plans[0].apart != plans[1].apart);
+        let steps = [blocks(&plans[0]), blocks(&plans[1])];
+        let orders = orders(steps[0].len(), steps[1].len());
+        assert!(orders.len() >= 70, "eight over four: {}", orders.len());
+        let both = plans.iter().flat_map(|plan| &plan.apart);
+        let both: Vec<State> = both.copied().collect();
+        for (nth, order) in orders.iter().enumerate() {
+            world.store = store.copy();
+            let mut at = [steps[0].iter(), steps[1].iter()];
+            let until = if nth % 5 == 0 {
+                nth % order.len()
+            } else {
+                order.len()
+            };
+            for is_first in &order[..until] {
+                let which = usize::from(!is_first);
+                for step in at[which].next().unwrap() {
+                    let done = plans[which].take(step, &world.store);
+                    refused += u64::from(done.is_err());
+                }
+            }
+            if until < order.len() {
+                // Both were interrupted. The next run for which something has aged ends it.
+                let later = Keep { age_ns: 0, ..one };
+                let plan = planned(&world, later).unwrap();
+                plan.carry_out(&world.store, &mut |_, _| ()).unwrap();
+            }
+            assert_whole_or_gone(&world, &both, &format!("{one:?}, {other:?}, {order:?}"));
+            let there = plans[0].apart.iter();
+            gone += there
+                .filter(|it| world.check(Until::Base(it.base)).is_none())
+                .count();
+        }
+    }
+    assert!(gone > 100 && refused > 100, "{gone}, {refused}");
 }

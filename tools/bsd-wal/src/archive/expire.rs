@@ -70,7 +70,8 @@ pub(crate) fn run(args: &ExpireArgs, out: &mut dyn Write) -> Result<u8, Failure>
     }
     if let Some(plan) = found.plan.as_ref().filter(|_| !args.dry_run) {
         let mut meter = Meter::start("removing");
-        plan.carry_out(&*store, &mut |done, total| meter.show(done, total))?;
+        let done = plan.carry_out(&*store, &mut |done, total| meter.show(done, total));
+        done.map_err(|why| Failure::Refused(format!("the expiry is not complete: {why}")))?;
     }
     Expired::new(args, log, found.plan.as_ref()).tell(args.json, out)?;
     match found.skipped.is_empty() {
