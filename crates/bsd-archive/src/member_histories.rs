@@ -21,6 +21,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::apart::states;
 use super::expire::{Keep, plan};
 use super::format::BaseName;
 use super::histories::{LOG, MS_NS, any_codec, codecs, each_seed, join_some};
@@ -451,6 +452,13 @@ impl World {
         let (jobs, _) = restored.unwrap_or_else(|| panic!("base {base} was to be kept"));
         if let Some(known) = self.pinned.get(&base) {
             assert_eq!(known, &jobs, "base {base} is pinned");
+        }
+        if self.apart.contains(&base) {
+            // Without its mark it would go with the next expiry.
+            let store = self.store.copy();
+            let marked = states(&store.reader(), LOG, u64::MAX).unwrap();
+            let is_marked = marked.iter().any(|it| it.base == base);
+            assert!(is_marked, "base {base} was to be kept, and has no mark");
         }
         let known = self.restored.entry(base).or_insert_with(|| jobs.clone());
         assert_eq!(known, &jobs, "base {base} was something else before");
