@@ -354,6 +354,7 @@ mod tests {
             "the second has everything"
         );
         let written = write(&mut log);
+        finish_syncs(&mut log);
         assert!(trails.iter().all(|trail| trail.durable() == written));
         assert!(!log.is_archive_late(Time(5030)) && log.is_archive_late(Time(5031)));
         rotate(&mut log);
