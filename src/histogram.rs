@@ -56,7 +56,7 @@ pub const LONG: &[i64] = &[
 ];
 
 /// For the times of the jobs of one tube: the first of [`LONG`], to an hour.
-pub(crate) const OF_TUBE: &[i64] = LONG.split_at(12).0;
+pub const OF_TUBE: &[i64] = LONG.split_at(12).0;
 
 /// Times in buckets.
 #[derive(Debug)]

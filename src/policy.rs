@@ -228,14 +228,14 @@ pub struct Policy {
 impl Policy {
     /// The limit is reached by this many deliveries that failed.
     #[must_use]
-    pub(crate) fn is_spent(&self, failures: u32) -> bool {
+    pub fn is_spent(&self, failures: u32) -> bool {
         self.delivery_limit.is_some_and(|limit| failures >= limit)
     }
 
     /// The delay before a job is delivered again of which this many deliveries have failed, at least 1.
     /// The same for the same job and count, on every machine.
     #[must_use]
-    pub(crate) fn retry_delay(&self, id: JobId, failures: u32) -> Duration {
+    pub fn retry_delay(&self, id: JobId, failures: u32) -> Duration {
         let Some(retry) = self.retry else {
             return Duration::ZERO;
         };
@@ -247,7 +247,7 @@ impl Policy {
 
     /// A delivery that fails is to be looked at.
     #[must_use]
-    pub(crate) fn acts_on_failures(&self) -> bool {
+    pub fn acts_on_failures(&self) -> bool {
         self.delivery_limit.is_some() || self.retry.is_some()
     }
 }

@@ -243,7 +243,7 @@ impl JobState {
 }
 
 /// Priorities below this are urgent (`protocol.txt`, "current-jobs-urgent").
-pub(crate) const URGENT_BELOW: u32 = 1024;
+pub const URGENT_BELOW: u32 = 1024;
 
 /// How many jobs are in each state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

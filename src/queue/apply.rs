@@ -380,7 +380,7 @@ impl Queue {
     /// The job's [`Queue::snapshot`] has been logged at `place`. Unlike [`Queue::apply`] with that
     /// update, as in replay, this leaves a reserved job with its client. Returns the update record
     /// that is garbage now: the previous one, or this one if the job is gone.
-    pub(crate) fn note_update(&mut self, id: JobId, place: Place) -> Option<Place> {
+    pub fn note_update(&mut self, id: JobId, place: Place) -> Option<Place> {
         match self.jobs.find(id) {
             Some(job) => {
                 let before = self.record_update(job, place);

@@ -248,7 +248,7 @@ impl Queue {
     /// The job to be deleted next, of the first clear that is not over. `None`: it has none left;
     /// then the clear is ended.
     #[must_use]
-    pub(crate) fn next_doomed(&self) -> Option<JobId> {
+    pub fn next_doomed(&self) -> Option<JobId> {
         self.clears.front()?.next(&self.jobs)
     }
 

@@ -215,7 +215,7 @@ impl Queue {
     /// The next delivery that has ended without a command, and why. Its job is ready, and must not be
     /// handed out before it was decided what becomes of it: take all of them after whatever may end a
     /// delivery, before anyone is served.
-    pub(crate) fn take_failure(&mut self) -> Option<(JobId, Reason)> {
+    pub fn take_failure(&mut self) -> Option<(JobId, Reason)> {
         self.failed.pop_front()
     }
 
@@ -285,14 +285,14 @@ impl Queue {
 
     /// A tube whose ready jobs are to be looked through for those that have expired. Give it back to
     /// [`Queue::end_sweep`] when that is done.
-    pub(crate) fn take_sweep(&mut self) -> Option<TubeRef> {
+    pub fn take_sweep(&mut self) -> Option<TubeRef> {
         self.sweeps.pop_front()
     }
 
     /// A tube's jobs have been looked through. They are again when the oldest one that is ready may
     /// have expired.
     /// The longer the look has taken since `begun`, the later the next one is.
-    pub(crate) fn end_sweep(&mut self, tube: TubeRef, begun: Time, now: Time) {
+    pub fn end_sweep(&mut self, tube: TubeRef, begun: Time, now: Time) {
         let of_tube = &mut self.tubes[tube.handle()];
         if let Some(policed) = &mut of_tube.policed {
             policed.note_sweep(begun, now);

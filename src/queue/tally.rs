@@ -103,7 +103,7 @@ impl Tallies {
 impl Queue {
     /// Keep tallies of this number of tubes at most, of each some 300 bytes; with 0, as at first,
     /// nothing is counted. Call it before the first client.
-    pub(crate) fn tally_tubes(&mut self, tubes_max: usize) {
+    pub fn tally_tubes(&mut self, tubes_max: usize) {
         self.tubes.tallies.tubes_max = tubes_max;
     }
 

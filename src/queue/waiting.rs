@@ -95,7 +95,7 @@ impl Queue {
     /// The next client to get a job, and the job: the best job of all tubes that are not paused and
     /// have both a ready job and a waiting client, and the client that has waited longest for its
     /// tube. Changes nothing; [`Queue::reserve`] carries it out.
-    pub(crate) fn next_match(&mut self) -> Option<(ClientId, JobId)> {
+    pub fn next_match(&mut self) -> Option<(ClientId, JobId)> {
         while let Some((key, handle)) = self.matches.first() {
             let tube = &self.tubes[handle];
             let widely = self.wide_waiter(tube);

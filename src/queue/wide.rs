@@ -52,7 +52,7 @@ impl Queue {
     /// True if too many tubes would have to be examined at once: then let the client wait with
     /// [`Queue::wait`], perhaps only until now, and it gets the best available job.
     #[must_use]
-    pub(crate) fn takes_long(&self, id: ClientId) -> bool {
+    pub fn takes_long(&self, id: ClientId) -> bool {
         // It is empty as long as no wide client watches a tube with a job.
         if self.stocked.len() <= self.search_len {
             return false;

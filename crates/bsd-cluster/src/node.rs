@@ -57,7 +57,7 @@ use super::member::{Members, NodeId};
 use bsd::types::{Now, SECOND_NS, Time};
 
 /// The most bytes that one proposal may have.
-pub(crate) const DATA_SIZE_MAX: usize = 16 << 20;
+pub const DATA_SIZE_MAX: usize = 16 << 20;
 /// Messages with entries that a follower need not have answered before it gets the next one.
 const IN_FLIGHT_MAX: usize = 8;
 /// Bytes of entries in a message, or a single larger one.
@@ -231,7 +231,7 @@ impl Node {
     /// Whether proposals are taken now: the node leads, transfers its leadership to no other, and is not
     /// silent.
     #[must_use]
-    pub(crate) fn takes_proposals(&self) -> bool {
+    pub fn takes_proposals(&self) -> bool {
         self.is_leading() && self.raft.raft.lead_transferee.is_none() && !self.is_silent()
     }
 
@@ -263,7 +263,7 @@ impl Node {
     ///
     /// [`Out::reads_confirmed`] tells when it is known: a majority was asked after this call, and
     /// no one led in a later term. A change of the role before that is a no.
-    pub(crate) fn confirm_read(&mut self) -> u64 {
+    pub fn confirm_read(&mut self) -> u64 {
         self.reads.wanted += 1;
         self.reads.wanted
     }
@@ -452,7 +452,7 @@ impl Node {
     /// accepted.
     ///
     /// Durable on return. After an error it must be called again, or the node stays silent.
-    pub(crate) fn snapshot_installed(&mut self, base: &Base) -> Result<(), NodeError> {
+    pub fn snapshot_installed(&mut self, base: &Base) -> Result<(), NodeError> {
         if !self.accepts_snapshot(base) {
             return Ok(());
         }

@@ -35,11 +35,7 @@ const CONGESTION_WAIT: Duration = Duration::from_millis(2);
 impl Log {
     /// Do a slice of the work other than appending. Returns whether more can be done at once.
     /// Changes nothing that a client can see; every step is crash-safe.
-    pub(crate) fn maintain(
-        &mut self,
-        index: &mut dyn Index,
-        wall_ns: u64,
-    ) -> Result<bool, StoreError> {
+    pub fn maintain(&mut self, index: &mut dyn Index, wall_ns: u64) -> Result<bool, StoreError> {
         self.check()?;
         self.budget.now_ns = wall_ns;
         self.write_zeros_ahead();

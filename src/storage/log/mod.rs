@@ -613,7 +613,7 @@ impl Log {
     ///
     /// # Errors
     /// Those of [`Log::append`].
-    pub(crate) fn announce_kick(
+    pub fn announce_kick(
         &mut self,
         number: Option<u16>,
         what: Kicked<'_>,

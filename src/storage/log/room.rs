@@ -214,7 +214,7 @@ impl Log {
     }
 
     /// True if compaction has to make way before the next record of this purpose.
-    pub(crate) fn is_pressed(&self, purpose: Purpose) -> bool {
+    pub fn is_pressed(&self, purpose: Purpose) -> bool {
         if self.budget.credit > 0 {
             return false;
         }

@@ -56,7 +56,7 @@ pub const DRAINS_SINCE: u16 = 2;
 /// The largest frame, its header included, bytes.
 pub const FRAME_SIZE_MAX: usize = (16 << 20) + (64 << 10);
 /// The largest part of a file in one [`Frame::Chunk`], bytes.
-pub(crate) const CHUNK_SIZE_MAX: usize = 1 << 20;
+pub const CHUNK_SIZE_MAX: usize = 1 << 20;
 
 /// The version of each kind of frame.
 const FRAME_VERSION: u8 = 1;

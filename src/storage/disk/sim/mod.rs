@@ -91,7 +91,7 @@ pub struct Operation {
 
 /// Result of every call after [`SimFs::crash_at`], inside an [`io::Error`] of kind `Other`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct SimulatedCrash;
+pub struct SimulatedCrash;
 
 impl fmt::Display for SimulatedCrash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
