@@ -426,47 +426,47 @@ fn of_server(page: &mut Page, snapshot: &Snapshot) {
 /// All of them together: how many there are, and what has become of their firings.
 fn of_schedules(page: &mut Page, schedules: &ScheduleFigures) {
     use Kind::{Counter, Gauge};
-    page.singles(
-        Gauge,
-        &[
-            ("bsd_schedules", "Schedules.", schedules.schedules as u64),
-            (
-                "bsd_schedules_paused",
-                "Schedules that are paused.",
-                schedules.paused as u64,
-            ),
-            (
-                "bsd_schedule_firings_waiting",
-                "Firings that wait for room for their jobs.",
-                schedules.waiting as u64,
-            ),
-        ],
-    );
-    page.singles(
-        Counter,
-        &[
-            (
-                "bsd_schedule_firings",
-                "Firings of schedules that have put a job.",
-                schedules.fired,
-            ),
-            (
-                "bsd_schedule_key_conflicts",
-                "Firings that have put none: another job has the key.",
-                schedules.key_conflicts,
-            ),
-            (
-                "bsd_schedule_missed",
-                "How often a schedule was found to have missed firings, whatever became of them.",
-                schedules.missed,
-            ),
-            (
-                "bsd_schedule_given_up",
-                "Firings that waited for room, and were given up: too many came after them.",
-                schedules.given_up,
-            ),
-        ],
-    );
+    let gauges: [(&str, &str, usize); 3] = [
+        ("bsd_schedules", "Schedules.", schedules.schedules),
+        (
+            "bsd_schedules_paused",
+            "Schedules that are paused.",
+            schedules.paused,
+        ),
+        (
+            "bsd_schedule_firings_waiting",
+            "Firings that wait for room for their jobs.",
+            schedules.waiting,
+        ),
+    ];
+    for (name, help, value) in gauges {
+        page.single(name, Gauge, help, value as u64);
+    }
+    let counters: [(&str, &str, u64); 4] = [
+        (
+            "bsd_schedule_firings",
+            "Firings of schedules that have put a job.",
+            schedules.fired,
+        ),
+        (
+            "bsd_schedule_key_conflicts",
+            "Firings that have put none: another job has the key.",
+            schedules.key_conflicts,
+        ),
+        (
+            "bsd_schedule_missed",
+            "How often a schedule was found to have missed firings, whatever became of them.",
+            schedules.missed,
+        ),
+        (
+            "bsd_schedule_given_up",
+            "Firings that waited for room, and were given up: too many came after them.",
+            schedules.given_up,
+        ),
+    ];
+    for (name, help, value) in counters {
+        page.single(name, Counter, help, value);
+    }
 }
 
 fn of_memory(page: &mut Page, figures: &Figures) {
@@ -503,93 +503,93 @@ fn of_memory(page: &mut Page, figures: &Figures) {
 
 fn of_log(page: &mut Page, log: &LogFigures) {
     use Kind::{Counter, Gauge};
-    page.singles(
-        Gauge,
-        &[
-            (
-                "bsd_log_live_bytes",
-                "What a rewritten log would have.",
-                log.live,
-            ),
-            (
-                "bsd_log_dead_bytes",
-                "What compaction would save.",
-                log.dead,
-            ),
-            (
-                "bsd_log_reserved_bytes",
-                "What is set aside for records to come.",
-                log.reserved,
-            ),
-            (
-                "bsd_log_spooled_bytes",
-                "What is on the disk of bodies on their way, beside the log.",
-                log.spooled,
-            ),
-            (
-                "bsd_log_unsynced_bytes",
-                "What is written and not known to be durable.",
-                log.unsynced,
-            ),
-            ("bsd_log_segments", "Files of the log.", log.segments),
-            (
-                "bsd_log_first_segment",
-                "The number of the first file.",
-                log.first_segment.into(),
-            ),
-            (
-                "bsd_log_current_segment",
-                "The number of the file that is written.",
-                log.current_segment.into(),
-            ),
-            (
-                "bsd_log_segment_max_bytes",
-                "The bound of a file's size.",
-                log.segment_size.into(),
-            ),
-            (
-                "bsd_log_compacting",
-                "1: a compaction is under way.",
-                log.is_compacting.into(),
-            ),
-            (
-                "bsd_disk_full",
-                "1: puts, or deletes too, are refused for want of room on the disk.",
-                log.missing.is_some().into(),
-            ),
-            (
-                "bsd_disk_missing_bytes",
-                "What was missing for the command that was refused last.",
-                log.missing.unwrap_or(0),
-            ),
-        ],
-    );
-    page.singles(
-        Counter,
-        &[
-            (
-                "bsd_log_writes",
-                "Turns of the loop in which the log was written to.",
-                log.writes,
-            ),
-            ("bsd_log_synced_bytes", "What became durable.", log.synced),
-            (
-                "bsd_log_records_written",
-                "Records appended.",
-                log.records_written,
-            ),
-            (
-                "bsd_log_records_migrated",
-                "Records that compaction copied.",
-                log.records_migrated,
-            ),
-            (
-                "bsd_log_compactions",
-                "Compactions that have taken effect.",
-                log.compactions,
-            ),
-        ],
-    );
+    let gauges: [(&str, &str, u64); 12] = [
+        (
+            "bsd_log_live_bytes",
+            "What a rewritten log would have.",
+            log.live,
+        ),
+        (
+            "bsd_log_dead_bytes",
+            "What compaction would save.",
+            log.dead,
+        ),
+        (
+            "bsd_log_reserved_bytes",
+            "What is set aside for records to come.",
+            log.reserved,
+        ),
+        (
+            "bsd_log_spooled_bytes",
+            "What is on the disk of bodies on their way, beside the log.",
+            log.spooled,
+        ),
+        (
+            "bsd_log_unsynced_bytes",
+            "What is written and not known to be durable.",
+            log.unsynced,
+        ),
+        ("bsd_log_segments", "Files of the log.", log.segments),
+        (
+            "bsd_log_first_segment",
+            "The number of the first file.",
+            log.first_segment.into(),
+        ),
+        (
+            "bsd_log_current_segment",
+            "The number of the file that is written.",
+            log.current_segment.into(),
+        ),
+        (
+            "bsd_log_segment_max_bytes",
+            "The bound of a file's size.",
+            log.segment_size.into(),
+        ),
+        (
+            "bsd_log_compacting",
+            "1: a compaction is under way.",
+            log.is_compacting.into(),
+        ),
+        (
+            "bsd_disk_full",
+            "1: puts, or deletes too, are refused for want of room on the disk.",
+            log.missing.is_some().into(),
+        ),
+        (
+            "bsd_disk_missing_bytes",
+            "What was missing for the command that was refused last.",
+            log.missing.unwrap_or(0),
+        ),
+    ];
+    for (name, help, value) in gauges {
+        page.single(name, Gauge, help, value);
+    }
+    let counters: [(&str, &str, u64); 5] = [
+        (
+            "bsd_log_writes",
+            "Turns of the loop in which the log was written to.",
+            log.writes,
+        ),
+        ("bsd_log_synced_bytes", "What became durable.", log.synced),
+        (
+            "bsd_log_records_written",
+            "Records appended.",
+            log.records_written,
+        ),
+        (
+            "bsd_log_records_migrated",
+            "Records that compaction copied.",
+            log.records_migrated,
+        ),
+        (
+            "bsd_log_compactions",
+            "Compactions that have taken effect.",
+            log.compactions,
+        ),
+    ];
+    for (name, help, value) in counters {
+        page.single(name, Counter, help, value);
+    }
 }
 
 /// Of a server that joins no links: 0.
@@ -730,45 +730,45 @@ fn of_checks(page: &mut Page, checks: &Checks) {
 /// There is no loop yet that could be asked.
 fn of_standby(page: &mut Page, report: &StandbyReport, now: Time) {
     use Kind::{Counter, Gauge};
-    page.singles(
-        Gauge,
-        &[
-            (
-                "bsd_standby_promoted",
-                "0: this is a standby, which serves no one; 1: it was told to take over.",
-                report.is_promoted.into(),
-            ),
-            (
-                "bsd_standby_up",
-                "1: the standby follows; 0: it is in trouble, or has no copy yet.",
-                (report.trouble.is_none() && report.at.is_some()).into(),
-            ),
-            ("bsd_standby_jobs", "Jobs of the copy.", report.jobs),
-            (
-                "bsd_standby_durable_timestamp_seconds",
-                "When the last change of the copy was durable where it was made, since 1970.",
-                report.wall_ns / 1_000_000_000,
-            ),
-        ],
-    );
+    let gauges: [(&str, &str, u64); 4] = [
+        (
+            "bsd_standby_promoted",
+            "0: this is a standby, which serves no one; 1: it was told to take over.",
+            report.is_promoted.into(),
+        ),
+        (
+            "bsd_standby_up",
+            "1: the standby follows; 0: it is in trouble, or has no copy yet.",
+            (report.trouble.is_none() && report.at.is_some()).into(),
+        ),
+        ("bsd_standby_jobs", "Jobs of the copy.", report.jobs),
+        (
+            "bsd_standby_durable_timestamp_seconds",
+            "When the last change of the copy was durable where it was made, since 1970.",
+            report.wall_ns / 1_000_000_000,
+        ),
+    ];
+    for (name, help, value) in gauges {
+        page.single(name, Gauge, help, value);
+    }
     let help = "How long ago the copy had everything that was archived.";
     let since = report.current_at.map_or(0, |at| now.since(at));
     page.single("bsd_standby_lag_seconds", Gauge, help, seconds(since));
-    page.singles(
-        Counter,
-        &[
-            (
-                "bsd_standby_records",
-                "Records applied.",
-                report.figures.records,
-            ),
-            (
-                "bsd_standby_restores",
-                "Copies restored.",
-                report.figures.restores,
-            ),
-        ],
-    );
+    let counters: [(&str, &str, u64); 2] = [
+        (
+            "bsd_standby_records",
+            "Records applied.",
+            report.figures.records,
+        ),
+        (
+            "bsd_standby_restores",
+            "Copies restored.",
+            report.figures.restores,
+        ),
+    ];
+    for (name, help, value) in counters {
+        page.single(name, Counter, help, value);
+    }
 }
 
 fn of_loop(page: &mut Page, state: &State) {
