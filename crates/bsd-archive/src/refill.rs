@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn of_archives_of_different_logs_or_histories_none_is_chosen() {
-        let world = archived(1, 5);
+        let mut world = archived(1, 5);
         let mut other = World::new(2);
         other.log = LogId([4; 16]);
         other.start();
@@ -223,6 +223,8 @@ mod tests {
             Some(LOG),
         );
         assert_eq!(named.unwrap(), 1, "the other one has nothing of it");
+        world.put(5000);
+        world.archive();
         // A server with another clock or another history has put less, and says that it was later.
         let mut later = World::new(3);
         later.start();

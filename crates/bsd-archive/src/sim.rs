@@ -34,7 +34,7 @@ pub struct SimStore(Sealed<Bare>);
 
 /// The store itself, with the objects as they are.
 #[derive(Debug, Clone)]
-struct Bare(Arc<Mutex<State>>);
+struct Bare(Arc<Mutex<State>>, &'static str);
 
 /// What a store with an interface as that of S3 would charge for, by kind: a list has at most 1,000
 /// names, and so has a removal.
@@ -170,6 +170,12 @@ impl SimStore {
     /// An empty store without faults.
     #[must_use]
     pub fn new(seed: u64) -> SimStore {
+        SimStore::at("sim://store", seed)
+    }
+
+    /// An empty one at another address.
+    #[must_use]
+    pub fn at(place: &'static str, seed: u64) -> SimStore {
         let state = State {
             random: Random::new(seed),
             objects: BTreeMap::new(),
@@ -186,7 +192,7 @@ impl SimStore {
             away_until: Time(0),
             lies_until: Time(0),
         };
-        let bare = Bare(Arc::new(Mutex::new(state)));
+        let bare = Bare(Arc::new(Mutex::new(state)), place);
         SimStore(Sealed::new(bare, Codec::default()))
     }
 
@@ -297,7 +303,7 @@ impl SimStore {
     /// The same, with another seed for its faults.
     #[must_use]
     pub fn copy_with(&self, seed: u64) -> SimStore {
-        let copy = SimStore::new(seed).with_codec(self.0.codec().clone());
+        let copy = SimStore::at(self.0.inner().1, seed).with_codec(self.0.codec().clone());
         copy.state().objects = self.state().objects.clone();
         copy
     }
@@ -377,7 +383,7 @@ impl Flight for SimFlight {
 
 impl Store for Bare {
     fn place(&self) -> &str {
-        "sim://store"
+        self.1
     }
 
     fn tops(&self) -> Result<Vec<String>, Trouble> {

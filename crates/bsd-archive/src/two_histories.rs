@@ -34,14 +34,17 @@ struct Two {
 
 impl Two {
     fn new(seed: u64) -> Two {
-        let side = |seed| Side {
-            store: SimStore::new(seed),
+        let side = |place, seed| Side {
+            store: SimStore::at(place, seed),
             writer: None,
             archived: None,
         };
         Two {
             world: World::new(seed),
-            sides: [side(seed), side(seed ^ 0xabcd)],
+            sides: [
+                side("sim://first", seed),
+                side("sim://second", seed ^ 0xabcd),
+            ],
         }
     }
 

@@ -19,7 +19,8 @@ struct Tip {
     number: u64,
     epoch: u32,
     crc: u32,
-    stand: Stand,
+    /// The last link, with its number and its checksum; `None`: the chain is empty.
+    last: Option<(u64, Head, u32)>,
 }
 
 /// Relation of a log to the end of a chain.
@@ -85,12 +86,16 @@ impl Writer {
             self.is_probed = true;
         }
         own.place.clone_from(&self.place);
-        let tip = self.find_tip(log, &own)?;
-        self.may_claim(log, &own, tip.epoch)?;
+        let tip = self.find_tip(log)?;
+        let is_own = self.may_claim(log, &own, tip.epoch)?;
+        let stand = match tip.last {
+            Some(last) => self.stand(log, (&own, is_own), last)?,
+            None => Stand::Elsewhere,
+        };
         let (last_base, since_base, links_since_base) = self.measure(log)?;
         let base_size = last_base.as_ref().map(BaseList::size);
         let claim = |goes_on| Kind::Claim { goes_on };
-        let (kind, from, at, segment_crc) = match tip.stand {
+        let (kind, from, at, segment_crc) = match stand {
             _ if base_size.is_none() => (claim(false), Position::ZERO, None, 0),
             Stand::Here(at) => (claim(true), at, Some(at), 0),
             Stand::Copy(Origin { at, life, .. }) => {
@@ -151,11 +156,12 @@ impl Writer {
         Ok(())
     }
 
-    /// An error, unless the next claim may be that of this writer.
-    fn may_claim(&self, log: LogId, own: &Claims, newest: u32) -> Result<(), Failure> {
+    /// An error, unless the next claim may be that of this writer. True: the chain was claimed before by
+    /// the server of this directory, or by its cluster.
+    fn may_claim(&self, log: LogId, own: &Claims, newest: u32) -> Result<bool, Failure> {
         let right = self.lead.map(|lead| lead.right(&*self.store, log));
         match right.transpose()? {
-            Some(Right::Claims) => return Ok(()),
+            Some(Right::Claims) => return Ok(true),
             Some(Right::Waits(by)) => {
                 return Err(Trouble::passing(format!(
                     "it is written by {by}; this member has led before that one, or leads no more"
@@ -177,7 +183,7 @@ impl Writer {
             Some((epoch, marker)) if epoch < newest => {
                 Err(self.replaced(log, (epoch, marker), newest))
             }
-            _ => Ok(()),
+            epoch => Ok(epoch.is_some()),
         }
     }
 
@@ -214,8 +220,8 @@ impl Writer {
         }
     }
 
-    /// The end of the chain, and whether this log goes on there.
-    fn find_tip(&self, log: LogId, own: &Claims) -> Result<Tip, Failure> {
+    /// The end of the chain.
+    fn find_tip(&self, log: LogId) -> Result<Tip, Failure> {
         let bases = self.store.list(&bases_dir(log), "")?;
         let last_base = bases
             .iter()
@@ -235,7 +241,7 @@ impl Writer {
                 number: 0,
                 epoch: 0,
                 crc: 0,
-                stand: Stand::Elsewhere,
+                last: None,
             });
         };
         let (head, crc) = self.link(log, last)?;
@@ -243,13 +249,22 @@ impl Writer {
             number: last,
             epoch: head.epoch,
             crc,
-            stand: self.stand(log, own, (last, head, crc))?,
+            last: Some((last, head, crc)),
         })
     }
 
     /// Relation of this log to the chain whose last link is `last`: its number, its head, and the
     /// checksum of that.
-    fn stand(&self, log: LogId, own: &Claims, last: (u64, Head, u32)) -> Result<Stand, Failure> {
+    ///
+    /// A restore lays out again what follows a base. So a log that was restored goes on with no chain but
+    /// that of which it was restored, although others have its beginning: their ends would seem to be
+    /// later than they are.
+    fn stand(
+        &self,
+        log: LogId,
+        (own, is_own): (&Claims, bool),
+        last: (u64, Head, u32),
+    ) -> Result<Stand, Failure> {
         let begin = begin(&*self.store, log)?;
         let (mut number, mut head, mut crc) = last;
         // What is later has no base, and is of no other history.
@@ -262,12 +277,18 @@ impl Writer {
                 return Ok(Stand::Copy(origin));
             }
             match head.kind {
-                Kind::Takeover if !is_over && self.holds(life_of(&head))? => {
+                // Of a standby that has just taken over, or of this directory.
+                Kind::Takeover
+                    if !is_over
+                        && (is_own || head.to.segment() == self.trail.durable().segment())
+                        && self.holds(life_of(&head))? =>
+                {
                     return Ok(Stand::Here(head.to));
                 }
                 Kind::Frames => {
                     // The same segment, begun by the same server: then it is the same history.
-                    let is_here = !is_over && self.sum_up_to(head.to)? == Some(head.segment_crc);
+                    let is_here =
+                        is_own && !is_over && self.sum_up_to(head.to)? == Some(head.segment_crc);
                     return Ok(match is_here {
                         true => Stand::Here(head.to),
                         false => Stand::Elsewhere,
