@@ -214,6 +214,7 @@ impl<'a> Record<'a> {
     /// The size that the length fields of a record claim. `bytes` is its beginning: as many bytes
     /// as there are, up to [`put::SIZE`], which is enough for every kind. `None` if no record
     /// begins so.
+    #[inline] // a start calls it for each record
     pub(in crate::storage) fn size_claimed(bytes: &[u8]) -> Option<u64> {
         let fixed_size = match *bytes.get(put::KIND)? {
             KIND_PUT => put::SIZE,
@@ -483,6 +484,7 @@ impl<'a> Record<'a> {
 
     /// Check the record at the start of `bytes` as [`Record::decode_first`] does; returns the format
     /// version that a reader of it must know, and its size.
+    #[inline] // a start calls it for each record
     pub(super) fn check_first(bytes: &[u8], seed: Seed, offset: u32) -> Option<(u16, usize)> {
         let bytes = Record::first_intact(bytes, seed, offset)?;
         let version = match bytes[put::KIND] {
