@@ -13,7 +13,7 @@
 //!
 //! `BSD_ARCHIVE_RUNS` and `BSD_ARCHIVE_FIRST` say how many histories there are and which is the
 //! first; `BSD_ARCHIVE_SEED` repeats one. `BSD_ARCHIVE_ALL_RUNS` is how many there are of this kind, of
-//! standbys, and of members, where nothing else says so.
+//! standbys, of members, and of two archives, where nothing else says so.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
