@@ -1,8 +1,8 @@
 //! A member of a cluster archives its log while it leads, and rests while it follows.
 //!
-//! The loop says when that changes, and never waits: it leaves a word, of which the newest counts, and
-//! the thread of the archive reads it between two calls of the store. There is one such thread, so a
-//! process never has two writers, even if it gains and loses the lead many times a second.
+//! The loop says when that changes, and never waits. It leaves a message, which replaces the one before,
+//! and the thread of the archive reads it between two calls of the store. There is one such thread. So
+//! a process never has two writers, even if its member is elected and steps down in quick succession.
 //!
 //! Each time that it leads a new writer claims the chain. If the log goes on where the chain stands,
 //! because no other member has written meanwhile, then so does the chain. If not, a base follows. A
@@ -19,9 +19,9 @@ use super::writer::Figures;
 use bsd::clock::Clock;
 use bsd::storage::Trail;
 
-/// The newest word.
+/// The newest message.
 #[derive(Debug, Clone)]
-enum Word {
+enum Message {
     /// Another member leads, or none does.
     Rest,
     /// This one leads, and this trail tells of its log.
@@ -40,7 +40,7 @@ struct Shared {
     lag_max: Option<Duration>,
     reporter: Reporter,
     clock: Clock,
-    word: Mutex<Word>,
+    message: Mutex<Message>,
     wake: SyncSender<()>,
     /// Until the thread has it.
     woken: Mutex<Option<Receiver<()>>>,
@@ -67,7 +67,7 @@ impl Turns {
             lag_max,
             reporter,
             clock,
-            word: Mutex::new(Word::Rest),
+            message: Mutex::new(Message::Rest),
             wake,
             woken: Mutex::new(Some(woken)),
         }))
@@ -90,7 +90,7 @@ impl Turns {
         );
         self.0.reporter.begin(trail.clone());
         orders.open(self.0.wake.clone(), trail.clone());
-        self.say(Word::Lead(lead, trail.clone()));
+        self.say(Message::Lead(lead, trail.clone()));
         trail
     }
 
@@ -98,34 +98,34 @@ impl Turns {
     /// of the store may still be under way.
     pub fn rest(&self) {
         self.0.reporter.rest(self.0.clock.now().mono);
-        self.say(Word::Rest);
+        self.say(Message::Rest);
     }
 
     /// The server stops, as what it is now.
     pub(super) fn stop(&self) {
-        let last = match &*locked(&self.0.word) {
-            Word::Lead(_, trail) => Some(trail.clone()),
-            Word::Rest | Word::Stop { .. } => None,
+        let last = match &*locked(&self.0.message) {
+            Message::Lead(_, trail) => Some(trail.clone()),
+            Message::Rest | Message::Stop { .. } => None,
         };
-        self.say(Word::Stop { last });
+        self.say(Message::Stop { last });
     }
 
-    fn say(&self, word: Word) {
+    fn say(&self, message: Message) {
         {
-            let mut newest = locked(&self.0.word);
+            let mut newest = locked(&self.0.message);
             match &*newest {
-                Word::Lead(_, trail) if !matches!(word, Word::Stop { .. }) => trail.end(),
-                Word::Stop { .. } => return,
-                Word::Lead(..) | Word::Rest => {}
+                Message::Lead(_, trail) if !matches!(message, Message::Stop { .. }) => trail.end(),
+                Message::Stop { .. } => return,
+                Message::Lead(..) | Message::Rest => {}
             }
-            *newest = word;
+            *newest = message;
         }
         // If it is full, the thread comes here anyway.
         let _ = self.0.wake.try_send(());
     }
 
-    fn word(&self) -> Word {
-        locked(&self.0.word).clone()
+    fn message(&self) -> Message {
+        locked(&self.0.message).clone()
     }
 
     /// The thread: `work_of` makes the work of a lead, which counts on from these totals.
@@ -138,14 +138,14 @@ impl Turns {
         };
         let mut totals = (Figures::default(), 0);
         loop {
-            let (lead, trail) = match self.word() {
-                Word::Stop { .. } => return Ok(()),
-                Word::Rest => {
+            let (lead, trail) = match self.message() {
+                Message::Stop { .. } => return Ok(()),
+                Message::Rest => {
                     // The sender is here.
                     let _ = woken.recv();
                     continue;
                 }
-                Word::Lead(lead, trail) => (lead, trail),
+                Message::Lead(lead, trail) => (lead, trail),
             };
             let mut work = work_of(lead, trail.clone(), totals);
             let worked = self.work(&mut work, &trail, &woken);
@@ -161,12 +161,12 @@ impl Turns {
     fn work(&self, work: &mut Work, trail: &Arc<Trail>, woken: &Receiver<()>) -> Result<(), Ended> {
         loop {
             work.run(woken)?;
-            match self.word() {
-                Word::Lead(_, now) if Arc::ptr_eq(&now, trail) => {}
-                Word::Stop { last: Some(last) } if Arc::ptr_eq(&last, trail) => {
+            match self.message() {
+                Message::Lead(_, now) if Arc::ptr_eq(&now, trail) => {}
+                Message::Stop { last: Some(last) } if Arc::ptr_eq(&last, trail) => {
                     return work.last();
                 }
-                Word::Lead(..) | Word::Rest | Word::Stop { .. } => return Ok(()),
+                Message::Lead(..) | Message::Rest | Message::Stop { .. } => return Ok(()),
             }
         }
     }
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_word_counts_and_an_earlier_lead_is_over() {
+    fn the_newest_message_counts_and_an_earlier_lead_is_over() {
         let reporter = Reporter::default();
         let turns = Turns::new(1 << 20, None, reporter.clone(), Clock::start());
         assert!(reporter.report().rests);
@@ -196,13 +196,13 @@ mod tests {
         assert!(first.is_over() && !second.is_over());
         turns.rest();
         assert!(second.is_over() && reporter.report().rests);
-        assert!(matches!(turns.word(), Word::Rest));
+        assert!(matches!(turns.message(), Message::Rest));
         let last = turns.lead(lead(3));
         turns.stop();
         assert!(!last.is_over(), "the rest is put");
         turns.rest();
-        let Word::Stop { last: Some(found) } = turns.word() else {
-            panic!("{:?}", turns.word());
+        let Message::Stop { last: Some(found) } = turns.message() else {
+            panic!("{:?}", turns.message());
         };
         assert!(Arc::ptr_eq(&last, &found));
     }
@@ -234,7 +234,7 @@ mod tests {
         assert_eq!(reporter.report().epoch, None);
     }
 
-    /// The lead may change a thousand times during one call of the store: one word waits.
+    /// Leadership may change many times during one call of the store. Only the newest message is kept.
     #[test]
     fn no_more_than_one_lead_waits_for_the_thread() {
         let turns = Turns::new(1 << 20, None, Reporter::default(), Clock::start());

@@ -549,10 +549,10 @@ fn a_leader_without_the_archive_that_others_have_is_told_of_until_another_one_le
     assert_eq!(place.restore("after").1.len(), 2);
 }
 
-/// Have this member lead.
+/// Transfer leadership to this member.
 fn transfer(cluster: &Cluster, to: usize) {
     let id = cluster.id(to).to_string();
-    wait_until("the lead is given to it", || {
+    wait_until("leadership is transferred to it", || {
         let leader = cluster.server(cluster.leader());
         let body = format!("{{\"member\":\"{id}\"}}");
         let request = "POST /api/v1/cluster/transfer";
