@@ -34,7 +34,7 @@ use super::format::{
 };
 use super::labels::{Names, names};
 use super::links::{Listing, Pieces};
-use super::reader::Reader;
+use super::reader::{READINGS, Reader};
 use super::store::{Listed, Store, Trouble};
 use super::thinning::Thinning;
 use bsd::storage::format::LogId;
@@ -97,6 +97,16 @@ pub(super) enum Step {
     Remove(Vec<String>),
     /// See to bases that one run keeps and another one removes.
     Settle,
+}
+
+/// True if an object is not there each time that it is asked for: one answer of a store may be wrong.
+fn is_gone(store: &dyn Store, name: &str) -> Result<bool, Trouble> {
+    for _ in 0..READINGS {
+        if store.get_range(name, 0..HEAD_SIZE as u64)?.is_some() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// A base that could stay.
@@ -197,7 +207,7 @@ impl Plan {
             let own = number.filter(|it| apart.contains(it) || self.gone.contains(it));
             let Some(number) = own else { continue };
             let link = numbered(&chain_dir(self.log), number);
-            if store.get_range(&link, 0..HEAD_SIZE as u64)?.is_none() {
+            if is_gone(store, &link)? {
                 store.remove(&[mark.name])?;
                 lost = lost.or(Some(number).filter(|it| apart.contains(it)));
             }

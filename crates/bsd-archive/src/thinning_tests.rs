@@ -341,3 +341,30 @@ fn two_expiries_with_other_flags_leave_each_base_whole_or_gone_in_any_order_of_t
     }
     assert!(gone > 100 && refused > 100, "{gone}, {refused}");
 }
+
+/// One answer of a store may be wrong: a state that is there stays.
+#[test]
+fn an_expiry_that_hears_wrongly_that_a_base_is_gone_leaves_its_mark() {
+    let (world, _) = days(8);
+    let keep = Keep { days: 5, ..KEEP };
+    let found = plan(
+        &world.store.reader(),
+        LOG,
+        keep,
+        world.now.wall_ns,
+        &mut |_, _| (),
+    );
+    let plan = found.unwrap().plan.unwrap();
+    plan.carry_out(&world.store, &mut |_, _| ()).unwrap();
+    world.store.set_lies_for(1);
+    for _ in 0..1000 {
+        // A list may be wrong, too.
+        plan.take(&Step::Settle, &world.store).unwrap();
+    }
+    world.store.set_lies_for(0);
+    assert!(!plan.apart.is_empty());
+    for state in &plan.apart {
+        let mark = numbered(&kept_dir(LOG), state.base);
+        assert!(world.store.copy().get(&mark).unwrap().is_some(), "{mark}");
+    }
+}
