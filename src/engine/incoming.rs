@@ -127,7 +127,6 @@ impl Engine {
 
 #[cfg(test)]
 mod tests {
-
     use super::*;
     use crate::engine::{Options, ReplySink};
     use crate::protocol::{Command, Reply, Request};

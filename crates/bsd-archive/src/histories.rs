@@ -474,13 +474,7 @@ impl World {
 
     /// Expire something, or a part of it: the store may fail.
     pub(super) fn expire(&self, random: &mut Random) {
-        let keep = Keep {
-            age_ns: random.below(1000 * MS_NS),
-            bases: random.below(3) as usize,
-            days: random.below(3),
-            weeks: random.below(3),
-        };
-        let wall_ns = self.now.wall_ns;
+        let (keep, wall_ns) = (any_keep(random), self.now.wall_ns);
         let Ok(found) = plan(&self.store.reader(), LOG, keep, wall_ns, &mut |_, _| ()) else {
             return;
         };
@@ -624,6 +618,16 @@ impl World {
         self.earlier.push((self.now.wall_ns, past));
         // Its positions are greater than those of the lost machine, and nothing of that is lost again.
         self.archived = Some(restored.end);
+    }
+}
+
+/// What an expiry keeps.
+pub(super) fn any_keep(random: &mut Random) -> Keep {
+    Keep {
+        age_ns: random.below(1000 * MS_NS),
+        bases: random.below(3) as usize,
+        days: random.below(3),
+        weeks: random.below(3),
     }
 }
 

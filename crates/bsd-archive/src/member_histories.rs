@@ -22,9 +22,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::apart::states;
-use super::expire::{Keep, plan};
+use super::expire::plan;
 use super::format::BaseName;
-use super::histories::{LOG, MS_NS, any_codec, codecs, each_seed, join_some};
+use super::histories::{LOG, MS_NS, any_codec, any_keep, codecs, each_seed, join_some};
 use super::labels::unpin;
 use super::lead::Lead;
 use super::order::Order;
@@ -419,13 +419,7 @@ impl World {
 
     /// Expire something, or a part of it: the store may fail.
     fn expire(&mut self, random: &mut Random) {
-        let keep = Keep {
-            age_ns: random.below(1000 * MS_NS),
-            bases: random.below(3) as usize,
-            days: random.below(3),
-            weeks: random.below(3),
-        };
-        let wall_ns = self.now.wall_ns;
+        let (keep, wall_ns) = (any_keep(random), self.now.wall_ns);
         let found = plan(&self.store.reader(), LOG, keep, wall_ns, &mut |_, _| ());
         let Some(plan) = found.ok().and_then(|found| found.plan) else {
             return;

@@ -13,9 +13,9 @@
 //!
 //! # What must stay true
 //!
-//! * A queue leads only in one term, which its engine knows: [`Engine::leads_in`]. When that is over, or the others have not heard of the member for
-//!   too long because its ledger had no room, it is dropped with what it held, and the log is opened
-//!   again: [`Standing::LostLeadership`] asks for that.
+//! * A queue leads only in one term, which its engine knows: [`Engine::leads_in`]. When that is over,
+//!   or the others have not heard of the member for too long because its ledger had no room, it is
+//!   dropped with what it held, and the log is opened again: [`Standing::LostLeadership`] asks for that.
 //! * A reply waits for its turn: until a majority has every entry that was decided in that turn and
 //!   before, and has confirmed since then that this node still led. A leader that was replaced hands
 //!   out nothing.
