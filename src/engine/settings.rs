@@ -298,9 +298,17 @@ mod tests {
         let disk = SimFs::new(1);
         let mut engine = open(&disk);
         set(&mut engine, "mail", b"old");
+        // As long as these are alive, their segment stays, with what died in it.
+        let beside = |nth: usize| format!("beside-{nth}");
+        for nth in 0..8 {
+            set(&mut engine, &beside(nth), &[b'x'; 5000]);
+        }
         churn(&mut engine, 5);
         set(&mut engine, "mail", b"");
         for round in 0..60 {
+            if round >= 30 {
+                set(&mut engine, &beside(round % 8), b"");
+            }
             churn(&mut engine, 3);
             engine.commit(now()).unwrap();
             let again = open(&disk.crash_image(Crash::KeepAll));
