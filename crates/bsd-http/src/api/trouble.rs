@@ -495,7 +495,7 @@ fn of_archive(
     if report.is_in_gap && report.figures.gaps > 0 {
         tell(
             Kind::ArchiveGap,
-            format!("The {archive} has a gap: what is new cannot be restored."),
+            format!("The {archive} has a gap: what is new cannot be restored from it."),
             "Repair the store; the server then makes a base by itself. `bsd-ctl archive` shows how \
              far it is.",
         );
