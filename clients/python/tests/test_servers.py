@@ -84,12 +84,23 @@ class SetTest(unittest.TestCase):
         for tube in tubes.values():
             for _ in range(10):
                 servers_set.put(tube, b"x")
-        took = []
-        for _ in range(10):
+
+        def take() -> str:
             job = servers_set.reserve(5)
             servers_set.touch(job)
             servers_set.delete(job)
-            took.append(job.server)
+            return job.server
+
+        # Neither is without jobs while the other one is being connected.
+        served = set()
+        for _ in range(10_000):
+            name = take()
+            servers_set.put(tubes[name], b"x")
+            served.add(name)
+            if len(served) == 2:
+                break
+        self.assertEqual(served, {"a", "b"})
+        took = [take() for _ in range(10)]
         self.assertTrue(4 <= took.count("a") <= 6, took)
         for _ in range(10):
             servers_set.delete(servers_set.reserve(5))

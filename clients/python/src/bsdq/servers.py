@@ -78,7 +78,40 @@ class _Server:
         self.worker = AsyncClient(addresses, **{**settings, "retry_for": 0.0})
         self.producer = AsyncClient(addresses, **settings)
         self._backoff = Backoff()
+        #: It was away, and is left alone until then.
+        self._rests_until = 0.0
+        self._connecting: Optional["asyncio.Task[None]"] = None
         self._watched: List[str] = []
+
+    def begin_connecting(self) -> None:
+        """Has the connection for reserves made, unless it is there or the server was away a moment
+        ago. A reserve that ends does not end this: else a server that is slower than another one,
+        which always has jobs, would never be connected."""
+        is_under_way = self._connecting is not None and not self._connecting.done()
+        rests = asyncio.get_running_loop().time() < self._rests_until
+        if not (self.worker.is_connected or is_under_way or rests):
+            self._connecting = asyncio.ensure_future(self.worker.connect())
+            self._connecting.add_done_callback(self._tried)
+
+    async def _connect(self) -> None:
+        self.begin_connecting()
+        if self.worker.is_connected or self._connecting is None:
+            return
+        await asyncio.wait([self._connecting])
+        if self._connecting.cancelled():
+            raise ConnectionLost("the client was closed")
+        self._connecting.result()
+
+    def _tried(self, connecting: "asyncio.Task[None]") -> None:
+        if not connecting.cancelled() and connecting.exception() is not None:
+            self._rest()
+
+    def _rest(self) -> float:
+        """How long the server is left alone, which is away: seconds."""
+        now = asyncio.get_running_loop().time()
+        if self._rests_until <= now:
+            self._rests_until = now + self._backoff.delay()
+        return self._rests_until - now
 
     async def reserve(self, tubes: List[str], end: float) -> Job:
         """Waits for a job until then. While the server is away it waits for the server."""
@@ -86,6 +119,7 @@ class _Server:
         while True:
             left = end - loop.time()
             try:
+                await self._connect()
                 await self._watch(tubes)
                 can_abort = "abort" in await self.worker.capabilities()
                 timeout = max(0, min(LONG if can_abort else SLICE, math.ceil(left)))
@@ -97,7 +131,7 @@ class _Server:
                 if loop.time() >= end:
                     raise
             except AWAY as error:
-                delay = self._backoff.delay()
+                delay = self._rest()
                 if delay > end - loop.time():
                     raise TimedOut("reserve") from error
                 await asyncio.sleep(delay)
@@ -113,6 +147,9 @@ class _Server:
         self._watched = list(tubes)
 
     async def close(self) -> None:
+        if self._connecting is not None:
+            self._connecting.cancel()
+            await asyncio.gather(self._connecting, return_exceptions=True)
         await self.worker.close()
         await self.producer.close()
 
@@ -219,6 +256,7 @@ class AsyncServerSet:
         """A job that is ready at this server, if that is there."""
         server = self._servers[name]
         if not server.worker.is_connected:
+            server.begin_connecting()
             return None
         try:
             end = asyncio.get_running_loop().time()
