@@ -287,18 +287,23 @@ fn known(text: &str) -> Vec<(String, u64)> {
 fn machine() -> io::Result<String> {
     let output = Command::new("rustc").arg("--version").output()?;
     let compiler = String::from_utf8_lossy(&output.stdout);
-    let mut found = format!("# {}", compiler.trim());
+    Ok([&["#", compiler.trim()], &features()[..]]
+        .concat()
+        .join(" "))
+}
+
+/// What the processor has of what checksums and searches choose by.
+fn features() -> Vec<&'static str> {
     #[cfg(target_arch = "x86_64")]
-    for (name, is_there) in [
+    let all = [
         ("avx2", std::is_x86_feature_detected!("avx2")),
         ("avx512f", std::is_x86_feature_detected!("avx512f")),
         ("pclmulqdq", std::is_x86_feature_detected!("pclmulqdq")),
-    ] {
-        if is_there {
-            let _ = write!(found, " {name}");
-        }
-    }
-    Ok(found)
+    ];
+    #[cfg(not(target_arch = "x86_64"))]
+    let all = [("", false); 0];
+    let there = all.into_iter().filter(|(_, is_there)| *is_there);
+    there.map(|(name, _)| name).collect()
 }
 
 fn check() -> Result<(), String> {
