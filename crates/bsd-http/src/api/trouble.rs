@@ -526,7 +526,7 @@ fn of_archive(
     if report.is_damaged {
         tell(
             Kind::ArchiveDown,
-            "An object of the archive is damaged, and nothing is put there.".to_owned(),
+            format!("An object of the {archive} is damaged, and nothing is put there."),
             "`bsd-ctl archive` names it. Keep it: it may be the only copy. Put an earlier version of it \
              there, or archive to another address.",
         );
