@@ -395,7 +395,7 @@ pub(super) fn write_report(page: &mut Page, report: &Report) {
         let members = report.members.iter();
         members.filter(|member| is(member)).count() as u64
     };
-    let gauges: [(&str, &str, u64); 13] = [
+    let gauges = [
         (
             "bsd_cluster_is_leader",
             "1: this member leads.",
@@ -462,9 +462,7 @@ pub(super) fn write_report(page: &mut Page, report: &Report) {
             report.forwarded,
         ),
     ];
-    for (name, help, value) in gauges {
-        page.single(name, Gauge, help, value);
-    }
+    page.singles(Gauge, gauges);
     let roles = "What this member is: 1 for that role, 0 for the others.";
     page.family("bsd_cluster_role", Gauge, roles);
     for role in ROLES {

@@ -138,6 +138,13 @@ impl Page {
         }
     }
 
+    /// Families of one kind with one sample each: name, help and value.
+    pub(super) fn singles<const N: usize>(&mut self, kind: Kind, families: [(&str, &str, u64); N]) {
+        for (name, help, value) in families {
+            self.single(name, kind, help, value);
+        }
+    }
+
     /// A family with one histogram.
     pub(super) fn histogram(&mut self, name: &str, help: &str, reading: &Reading) {
         self.family(name, Kind::Histogram, help);

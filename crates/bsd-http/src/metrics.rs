@@ -426,23 +426,21 @@ fn of_server(page: &mut Page, snapshot: &Snapshot) {
 /// All of them together: how many there are, and what has become of their firings.
 fn of_schedules(page: &mut Page, schedules: &ScheduleFigures) {
     use Kind::{Counter, Gauge};
-    let gauges: [(&str, &str, usize); 3] = [
-        ("bsd_schedules", "Schedules.", schedules.schedules),
+    let gauges = [
+        ("bsd_schedules", "Schedules.", schedules.schedules as u64),
         (
             "bsd_schedules_paused",
             "Schedules that are paused.",
-            schedules.paused,
+            schedules.paused as u64,
         ),
         (
             "bsd_schedule_firings_waiting",
             "Firings that wait for room for their jobs.",
-            schedules.waiting,
+            schedules.waiting as u64,
         ),
     ];
-    for (name, help, value) in gauges {
-        page.single(name, Gauge, help, value as u64);
-    }
-    let counters: [(&str, &str, u64); 4] = [
+    page.singles(Gauge, gauges);
+    let counters = [
         (
             "bsd_schedule_firings",
             "Firings of schedules that have put a job.",
@@ -464,9 +462,7 @@ fn of_schedules(page: &mut Page, schedules: &ScheduleFigures) {
             schedules.given_up,
         ),
     ];
-    for (name, help, value) in counters {
-        page.single(name, Counter, help, value);
-    }
+    page.singles(Counter, counters);
 }
 
 fn of_memory(page: &mut Page, figures: &Figures) {
@@ -503,7 +499,7 @@ fn of_memory(page: &mut Page, figures: &Figures) {
 
 fn of_log(page: &mut Page, log: &LogFigures) {
     use Kind::{Counter, Gauge};
-    let gauges: [(&str, &str, u64); 12] = [
+    let gauges = [
         (
             "bsd_log_live_bytes",
             "What a rewritten log would have.",
@@ -561,10 +557,8 @@ fn of_log(page: &mut Page, log: &LogFigures) {
             log.missing.unwrap_or(0),
         ),
     ];
-    for (name, help, value) in gauges {
-        page.single(name, Gauge, help, value);
-    }
-    let counters: [(&str, &str, u64); 5] = [
+    page.singles(Gauge, gauges);
+    let counters = [
         (
             "bsd_log_writes",
             "Turns of the loop in which the log was written to.",
@@ -587,9 +581,7 @@ fn of_log(page: &mut Page, log: &LogFigures) {
             log.compactions,
         ),
     ];
-    for (name, help, value) in counters {
-        page.single(name, Counter, help, value);
-    }
+    page.singles(Counter, counters);
 }
 
 /// Of a server that joins no links: 0.
@@ -730,7 +722,7 @@ fn of_checks(page: &mut Page, checks: &Checks) {
 /// There is no loop yet that could be asked.
 fn of_standby(page: &mut Page, report: &StandbyReport, now: Time) {
     use Kind::{Counter, Gauge};
-    let gauges: [(&str, &str, u64); 4] = [
+    let gauges = [
         (
             "bsd_standby_promoted",
             "0: this is a standby, which serves no one; 1: it was told to take over.",
@@ -748,13 +740,11 @@ fn of_standby(page: &mut Page, report: &StandbyReport, now: Time) {
             report.wall_ns / 1_000_000_000,
         ),
     ];
-    for (name, help, value) in gauges {
-        page.single(name, Gauge, help, value);
-    }
+    page.singles(Gauge, gauges);
     let help = "How long ago the copy had everything that was archived.";
     let since = report.current_at.map_or(0, |at| now.since(at));
     page.single("bsd_standby_lag_seconds", Gauge, help, seconds(since));
-    let counters: [(&str, &str, u64); 2] = [
+    let counters = [
         (
             "bsd_standby_records",
             "Records applied.",
@@ -766,9 +756,7 @@ fn of_standby(page: &mut Page, report: &StandbyReport, now: Time) {
             report.figures.restores,
         ),
     ];
-    for (name, help, value) in counters {
-        page.single(name, Counter, help, value);
-    }
+    page.singles(Counter, counters);
 }
 
 fn of_loop(page: &mut Page, state: &State) {
