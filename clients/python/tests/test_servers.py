@@ -134,6 +134,19 @@ class SetTest(unittest.TestCase):
         servers["b"].start()
         until("it takes a put", lambda: self.takes(servers_set, tubes["b"]))
         self.assertEqual(servers_set.reserve(20).server, "b")
+        # The same while the other one always has a job.
+        servers["b"].kill()
+        self.assertEqual(self.served(servers_set, tubes["a"]), "a")
+        servers["b"].start()
+        until("it takes a put", lambda: self.takes(servers_set, tubes["b"]))
+        until("it has its turn", lambda: self.served(servers_set, tubes["a"]) == "b")
+
+    def served(self, servers_set: ServerSet, tube: str) -> str:
+        """The server of the next job, with one in this tube."""
+        servers_set.put(tube, b"x")
+        job = servers_set.reserve(5)
+        servers_set.delete(job)
+        return job.server
 
     def takes(self, servers_set: ServerSet, tube: str) -> bool:
         try:
