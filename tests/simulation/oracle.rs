@@ -339,10 +339,13 @@ pub(super) struct Seen {
 
 impl SeenJob {
     fn difference(&self, job: &Job, happened: (u32, u32), wall_ns: u64) -> Option<String> {
-        let same = |what: &str, expected: &dyn fmt::Debug, found: &dyn fmt::Debug| {
-            let (expected, found) = (format!("{expected:?}"), format!("{found:?}"));
-            (expected != found).then(|| format!("{what} is {found}, not {expected}"))
-        };
+        fn same<T: fmt::Debug + PartialEq + ?Sized>(
+            what: &str,
+            expected: &T,
+            found: &T,
+        ) -> Option<String> {
+            (expected != found).then(|| format!("{what} is {found:?}, not {expected:?}"))
+        }
         // The order of the buried jobs is compared as a whole.
         let placed = match job.placed_at(wall_ns) {
             Placed::Buried(_) => Placed::Buried(0),
@@ -362,7 +365,7 @@ impl SeenJob {
             let off = found < least || found > most;
             off.then(|| format!("{what} is {found}, not between {least} and {most}"))
         };
-        same("tube", &job.tube, &self.tube)
+        same("tube", job.tube, &*self.tube)
             .or_else(|| same("priority", &job.pri, &self.pri))
             .or_else(|| same("delay", &job.delay, &self.delay))
             .or_else(|| same("ttr", &job.ttr, &self.ttr))
