@@ -8,7 +8,7 @@
 //! | `workload` | what clients do: one script, and seeded chance |
 //! | `beyond` | what jobs have beyond plain jobs, and settings |
 //! | `alterations` | what is changed over the API, moves above all |
-//! | `crashes` | a crash at every file operation, and inside the recovery after it |
+//! | `crashes` | a crash at every file operation, and inside the recovery after it; `BSD_CRASH_EVERY` |
 //! | `defects` | crafted records, very many tubes, a disk full at any byte, too few descriptors |
 //! | `exhaustive` | every short sequence of commands, every crash in it; `BSD_EXHAUSTIVE_LENGTH` |
 //! | `extended` | lives under policies, with keys, reasons, clears and schedules; `BSD_EXTENDED_RUNS`, `BSD_EXTENDED_SEED` |
@@ -31,6 +31,10 @@
     clippy::disallowed_methods,
     reason = "tests look at files and clocks from outside"
 )]
+
+#[cfg(target_os = "linux")]
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 mod alterations;
 mod batches;
