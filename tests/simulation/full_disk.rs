@@ -73,6 +73,27 @@ fn reopen(driver: &Driver, how: Crash) -> Driver {
     opened.unwrap_or_else(|stop| panic!("after {how:?}: {stop}"))
 }
 
+/// The room that a large put has found is no room for what comes with it in one frame, near the end of
+/// the only file. A debug build compares.
+#[test]
+fn a_large_put_and_small_ones_in_one_turn_find_the_room_that_there_is() {
+    let setup = Setup {
+        segment_size: 1 << 20,
+        ..SETUP
+    };
+    for nth in 0..16 {
+        let fs = SimFs::new(1);
+        let opened = Driver::begin(&fs, setup);
+        let mut driver = opened.unwrap_or_else(|stop| panic!("{stop}"));
+        run_unrefused(&mut driver, &[put(4000 * nth), TURN]);
+        for _ in 0..20 {
+            run_unrefused(&mut driver, &[put(60_000)]);
+            run_unrefused(&mut driver, &[put(300); 20]);
+            run_unrefused(&mut driver, &[TURN]);
+        }
+    }
+}
+
 /// D6, D24: jobs are reserved, released, buried, kicked and deleted from space set aside.
 #[test]
 fn d6_d24_on_a_full_disk_everything_but_put_goes_on() {

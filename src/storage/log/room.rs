@@ -269,8 +269,9 @@ impl Log {
         if is_short || self.options.member {
             return;
         }
-        // A log of one file compares its frame with what is left, which the frame makes less.
-        let to_compact = need + 2 * CREDIT;
+        // A log of one file compares its frame with what is left, which the frame makes less: so this
+        // record counts twice, and what draws on the credit.
+        let to_compact = 2 * (need + CREDIT);
         let (need, margin) = (need + CREDIT, u64::from(LAST_RESORT_SIZE));
         // What compaction needs only grows with the open segment up to this size.
         let open = self.files.get(self.active.handle).live() + to_compact;
