@@ -534,13 +534,12 @@ fn two_directories_of_pictures_are_put_side_by_side_on_one_page() {
 #[test]
 fn a_browser_shows_every_page_in_order() {
     let modules = folder("BSD_NODE_MODULES", "node/node_modules");
-    let has_modules =
-        ["playwright-core", "@axe-core/playwright"].map(|it| modules.join(it).is_dir());
+    let has_modules = ["playwright-core", "axe-core"].map(|it| modules.join(it).is_dir());
     let (Some(node), Some(chromium), [true, true]) =
         (program("node"), program("chromium"), has_modules)
     else {
         return skip(&format!(
-            "there is no node, no chromium, or no playwright-core and @axe-core/playwright in {}",
+            "there is no node, no chromium, or no playwright-core and axe-core in {}",
             modules.display()
         ));
     };

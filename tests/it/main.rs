@@ -9,7 +9,7 @@
 //! | `BSD_REQUIRE_PEERS` | `1`: a peer that is missing fails its tests instead of skipping them | unset |
 //! | `BSD_SERVER_UNDER_TEST` | the server binary to test in place of the one just built | unset |
 //! | `BSD_VENV` | a Python virtual environment that has greenstalk, mypy, prometheus_client, pystalk and setuptools | `target/venv` |
-//! | `BSD_NODE_MODULES` | a folder of npm packages that has jackd, playwright-core and @axe-core/playwright | `target/node/node_modules` |
+//! | `BSD_NODE_MODULES` | a folder of npm packages that has jackd, playwright-core and axe-core | `target/node/node_modules` |
 //! | `BSD_PICTURES` | a directory that a picture of every page of the console is written to, light and dark, 390 and 1280 wide | unset |
 //! | `BSD_SCREENSHOT` | a file that a screenshot of the console is written to | unset |
 //! | `BSD_DIFF_COMMANDS`, `BSD_DIFF_SEED` | random commands compared with beanstalkd; their seed | 10,000; new each run |
