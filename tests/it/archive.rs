@@ -219,28 +219,32 @@ fn a_standby_follows_serves_no_one_and_takes_over_when_told_to() {
     assert_eq!(restored(&url, &at("seen")), Some(151));
 }
 
+/// One server after the other, each with a base of its own: `count` histories in the archive.
+fn write_histories(count: usize, place: &Path, url: &str) {
+    for number in 1..=count {
+        let dir = place.join(format!("data-{number}"));
+        if number > 1 {
+            wal_ok(&["archive", "restore", url, dir.to_str().unwrap()]);
+            // It does not know where it stands in the chain: it needs a base.
+            fs::remove_file(dir.join("archived")).unwrap();
+        }
+        let server = server(&dir, url);
+        server.connect().put(b"one more");
+        wait_until("there is a base", || {
+            let (_, said) = wal(&["archive", "ls", url]);
+            said.matches("  can be restored: ").count() == number
+        });
+        assert_eq!(server.stop().code, Some(0));
+    }
+}
+
 #[test]
 fn an_archive_that_has_expired_up_to_a_base_gives_back_what_came_after_it() {
     let place = TempDir::new().unwrap();
     let at = |name: &str| place.path().join(name);
     let url = format!("file://{}", at("archive").display());
     fs::create_dir(at("archive")).unwrap();
-    // Each server begins with a base of its own.
-    for number in 1..=3 {
-        let dir = at(&format!("data-{number}"));
-        if number > 1 {
-            wal_ok(&["archive", "restore", &url, dir.to_str().unwrap()]);
-            // It does not know where it stands in the chain: it needs a base.
-            fs::remove_file(dir.join("archived")).unwrap();
-        }
-        let server = server(&dir, &url);
-        server.connect().put(b"one more");
-        wait_until("there is a base", || {
-            let (_, said) = wal(&["archive", "ls", &url]);
-            said.matches("  can be restored: ").count() == number
-        });
-        assert_eq!(server.stop().code, Some(0));
-    }
+    write_histories(3, place.path(), &url);
     let objects = || {
         let dir = fs::read_dir(at("archive")).unwrap();
         let log = dir.map(|entry| entry.unwrap().path());
@@ -394,22 +398,7 @@ fn g22_g25_t25_what_is_told_of_an_archive_is_true_and_what_cannot_be_meant_is_re
     let at = |name: &str| place.path().join(name);
     let url = format!("file://{}", at("archive").display());
     fs::create_dir(at("archive")).unwrap();
-    // Two histories, each with a base.
-    for number in 1..=2 {
-        let dir = at(&format!("data-{number}"));
-        if number > 1 {
-            wal_ok(&["archive", "restore", &url, dir.to_str().unwrap()]);
-            // It does not know where it stands in the chain: it needs a base.
-            fs::remove_file(dir.join("archived")).unwrap();
-        }
-        let server = server(&dir, &url);
-        server.connect().put(b"one more");
-        wait_until("there is a base", || {
-            let (_, said) = wal(&["archive", "ls", &url]);
-            said.matches("  can be restored: ").count() == number
-        });
-        assert_eq!(server.stop().code, Some(0));
-    }
+    write_histories(2, place.path(), &url);
     for (command, is_read) in [("ls", false), ("verify", true)] {
         let (code, said) = looked(command, &url);
         assert_eq!((code, &said["is_whole"]), (Some(0), &true.into()), "{said}");
