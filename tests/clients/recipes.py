@@ -26,6 +26,7 @@ sys.path.insert(0, str(ROOT / "clients/python/tests"))
 import harness  # noqa: E402
 
 RECIPES = ROOT / "contrib/recipes"
+HOST = harness.HOST
 CLIENTS = ROOT / "tests/clients"
 PATIENCE = 120
 #: A job that fails three times is set aside.
@@ -95,7 +96,7 @@ class Running:
 def status(port: int, path: str) -> int:
     """The status that a server answers over HTTP, or 0 if none is there."""
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://{HOST}:{port}{path}", timeout=10) as answer:
             return int(answer.status)
     except urllib.error.HTTPError as error:
         with error:
@@ -163,7 +164,7 @@ class Laravel(Recipe):
         if subprocess.run(["php", "-r", script], capture_output=True).returncode:
             harness.skip("there is no Illuminate for PHP")
         server = self.server()
-        words = ["php", str(CLIENTS / "laravel.php"), "127.0.0.1", str(server.port)]
+        words = ["php", str(CLIENTS / "laravel.php"), HOST, str(server.port)]
         said = run(*words).splitlines()
         raised = "raised nowhere is no address"
         expected = ["failed: nowhere is no address", *[raised] * 3, "sent to ann@example.org"]
@@ -177,7 +178,7 @@ class Symfony(Recipe):
         if subprocess.run(["php", "-r", script], capture_output=True).returncode:
             harness.skip("there is no Symfony Messenger for PHP")
         server = self.server()
-        words = ["php", str(CLIENTS / "symfony.php"), "127.0.0.1", str(server.port)]
+        words = ["php", str(CLIENTS / "symfony.php"), HOST, str(server.port)]
         said = run(*words).splitlines()
         self.assertEqual(said[0], "sent to ann@example.org")
         self.assertEqual(len([it for it in said if it.startswith("raised ")]), 8)
@@ -232,12 +233,12 @@ class FastApi(Recipe):
         port = harness.free_port()
         env = environment(BSD_ADDRESS=server.address)
         folder = RECIPES / "fastapi"
-        words = ["main:web", "--host", "127.0.0.1", "--port", str(port)]
+        words = ["main:web", "--host", HOST, "--port", str(port)]
         web = self.running(uvicorn, *words, cwd=folder, env=env)
         harness.until("it serves", lambda: status(port, "/openapi.json") == 200)
 
         def post() -> Any:
-            url = f"http://127.0.0.1:{port}/users/17/welcome"
+            url = f"http://{HOST}:{port}/users/17/welcome"
             with urllib.request.urlopen(urllib.request.Request(url, method="POST")) as answer:
                 self.assertEqual(answer.status, 202)
                 return json.load(answer)
@@ -285,7 +286,7 @@ class Jackd(Recipe):
         if not Path(modules, "jackd").is_dir():
             harness.skip(f"there is no jackd in {modules}")
         server = self.queue()
-        env = {**os.environ, "NODE_PATH": modules, "BSD_PORT": str(server.port)}
+        env = {**os.environ, "NODE_PATH": modules, "BSD_HOST": HOST, "BSD_PORT": str(server.port)}
         script = str(RECIPES / "jackd/worker.js")
         run(node, script, "put", "ann@example.org", "nowhere", env=env)
         worker = self.running(node, script, env=env)
@@ -337,11 +338,11 @@ class Cluster:
     def __init__(self, test: Recipe, options: Optional[List[List[str]]] = None) -> None:
         self.members = []
         self.http = [harness.free_port() for _ in range(3)]
-        self.peers = [f"127.0.0.1:{harness.free_port()}" for _ in range(3)]
+        self.peers = [f"{HOST}:{harness.free_port()}" for _ in range(3)]
         for number in range(3):
             more = [] if options is None else options[number]
             begin = ["--cluster-join", self.peers[0]] if number else ["--cluster-init"]
-            args = ["-b", str(test.folder() / "log"), "--http", f"127.0.0.1:{self.http[number]}"]
+            args = ["-b", str(test.folder() / "log"), "--http", f"{HOST}:{self.http[number]}"]
             args += ["--cluster", self.peers[number], *(more or begin)]
             self.members.append(test.server(*args, is_member=True))
         harness.until("three members vote", self.is_whole)
@@ -350,7 +351,7 @@ class Cluster:
         """Whether all members vote."""
         for port in self.http:
             try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/cluster") as answer:
+                with urllib.request.urlopen(f"http://{HOST}:{port}/api/v1/cluster") as answer:
                     members = json.load(answer).get("members", [])
             except OSError:
                 continue
@@ -371,9 +372,9 @@ class Haproxy(Recipe):
         cluster = Cluster(self)
         port = harness.free_port()
         text = (RECIPES / "haproxy/haproxy.cfg").read_text()
-        text = text.replace("127.0.0.1:11300", f"127.0.0.1:{port}").replace("port 11380 ", "")
+        text = text.replace("127.0.0.1:11300", f"{HOST}:{port}").replace("port 11380 ", "")
         for number, member in enumerate(cluster.members):
-            here = f"127.0.0.1:{member.port} check port {cluster.http[number]}"
+            here = f"{HOST}:{member.port} check port {cluster.http[number]}"
             there = f"10.0.0.{number + 1}:11300 check"
             self.assertIn(there, text)
             text = text.replace(there, here)
@@ -382,7 +383,7 @@ class Haproxy(Recipe):
         proxy = self.running(haproxy, "-db", "-f", str(config))
 
         def client() -> harness.bsdq.Client:
-            return harness.bsdq.Client(f"127.0.0.1:{port}", retry_for=harness.PATIENCE)
+            return harness.bsdq.Client(f"{HOST}:{port}", retry_for=harness.PATIENCE)
 
         with client() as it:
             job = it.put("before")
@@ -414,7 +415,7 @@ class Keepalived(Recipe):
         cluster = Cluster(self)
         leader = cluster.leader()
         for number, port in enumerate(cluster.http):
-            words = [curl, *script.replace("11380", str(port)).split()[1:]]
+            words = [curl, *script.replace("127.0.0.1:11380", f"{HOST}:{port}").split()[1:]]
             code = subprocess.run(words).returncode
             self.assertEqual(code == 0, number == leader, f"{number}: {code}")
 
@@ -457,7 +458,7 @@ class Supervisor(Recipe):
         for there, here in (
             (
                 "/usr/bin/bsd-server -b /var/lib/bsd/data",
-                f"{harness.bsd_server()} -b {folder}/data -p {port} --http off",
+                f"{harness.bsd_server()} -b {folder}/data -l {HOST} -p {port} --http off",
             ),
             ("user=bsd\n", ""),
             ("/srv/shop/venv/bin/python", sys.executable),
@@ -474,9 +475,9 @@ class Supervisor(Recipe):
             "supervisor.rpcinterface:make_main_rpcinterface\n"
             f"[supervisorctl]\nserverurl=unix://{folder}/socket\n{text}"
         )
-        env = environment(BSD_ADDRESS=f"127.0.0.1:{port}")
+        env = environment(BSD_ADDRESS=f"{HOST}:{port}")
         everything = self.running(supervisord, "-c", str(config), env=env)
-        with harness.bsdq.Client(f"127.0.0.1:{port}", retry_for=harness.PATIENCE) as client:
+        with harness.bsdq.Client(f"{HOST}:{port}", retry_for=harness.PATIENCE) as client:
             client.use("mail")
             client.put('{"task": "tasks.welcome", "args": {"user": 17}}')
             log = folder / "mail.log"
@@ -542,7 +543,7 @@ class Kubernetes(Recipe):
     def assert_serves(self, container: Any) -> None:
         """The flags make a cluster of three when one begins it, and the probes say so."""
         http = [harness.free_port() for _ in range(3)]
-        peers = [f"127.0.0.1:{harness.free_port()}" for _ in range(3)]
+        peers = [f"{HOST}:{harness.free_port()}" for _ in range(3)]
         members = []
         for number in range(3):
             args = []
@@ -556,7 +557,7 @@ class Kubernetes(Recipe):
                     self.assertRegex(value, "^/etc/bsd/")
                     continue
                 if flag == "--http":
-                    value = f"127.0.0.1:{http[number]}"
+                    value = f"{HOST}:{http[number]}"
                 value = value.replace("$(POD_IP)", "10.96.200.1$(INDEX)")
                 value = value.replace("$(INDEX)", str(number))
                 for it, peer in enumerate(peers):
@@ -565,7 +566,7 @@ class Kubernetes(Recipe):
             self.assertEqual(len(args), 4, args)
             log = str(self.folder() / "log")
             port = str(harness.free_port())
-            words = [harness.bsd_server(), "-b", log, "-l", "127.0.0.1", "-p", port]
+            words = [harness.bsd_server(), "-b", log, "-l", HOST, "-p", port]
             members.append(self.running(*words, *args))
         names = ("startup", "liveness", "readiness")
         probes = {it: container[f"{it}Probe"]["httpGet"] for it in names}
@@ -575,7 +576,7 @@ class Kubernetes(Recipe):
             harness.until("it lives", lambda: status(port, live) == 200)
             self.assertEqual(status(port, probes["startup"]["path"]), 200)
             self.assertEqual(status(port, probes["readiness"]["path"]), 503, "there is no leader")
-        run(ctl(), "cluster", "init", env={**os.environ, "BSD_CTL_HTTP": f"127.0.0.1:{http[0]}"})
+        run(ctl(), "cluster", "init", env={**os.environ, "BSD_CTL_HTTP": f"{HOST}:{http[0]}"})
         for port in http:
             ready = probes["readiness"]["path"]
             try:

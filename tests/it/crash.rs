@@ -64,6 +64,15 @@ struct Client {
     updates_refused: Option<u64>,
 }
 
+/// Raises a flag when it is dropped: threads that wait for it end also where a test fails.
+pub(crate) struct Raise<'a>(pub(crate) &'a AtomicBool);
+
+impl Drop for Raise<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 impl Client {
     fn new(number: usize, seed: u64) -> Client {
         let random = Random::new(seed.wrapping_add(number as u64));
@@ -336,8 +345,8 @@ impl Oracle {
                 let over = &over;
                 scope.spawn(move || client.run_until(server, over));
             }
+            let _over = Raise(&over);
             until();
-            over.store(true, Ordering::Relaxed);
         });
         self.note_ids();
     }

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
+use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -19,6 +20,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::NamedTempFile;
+
+use bsd::random::Random;
 
 use crate::ROOT;
 use crate::wire::Wire;
@@ -276,6 +279,28 @@ impl Launch {
         self.spawn_on(stdin, stdout, to_file, stderr)
     }
 
+    /// Start it with a pipe for its standard error, whose reader goes away after this many bytes.
+    pub(crate) fn start_heard(&self, bytes: u64) -> Server {
+        for _ in 0..PORT_TRIES {
+            let (reader, writer) = std::io::pipe().unwrap();
+            let mut server = self.spawn_saying(writer.into());
+            let heard = thread::spawn(move || {
+                let mut said = Vec::new();
+                reader.take(bytes).read_to_end(&mut said).map(|_| said)
+            });
+            let Err(exit) = server.wait_until_it_serves() else {
+                return server;
+            };
+            let said = heard.join().unwrap().unwrap();
+            let said = String::from_utf8_lossy(&said);
+            assert!(
+                is_port_taken(&said),
+                "{self:?} did not start: {exit:?}: {said}"
+            );
+        }
+        panic!("{self:?}: {PORT_TRIES} ports in a row were taken by others");
+    }
+
     /// The same with a standard error of the test's own, so that [`Server::stderr`] is empty.
     pub(crate) fn spawn_saying(&self, stderr: Stdio) -> Server {
         let unused = NamedTempFile::new().unwrap();
@@ -341,12 +366,33 @@ pub(crate) fn peer_address(number: u8) -> SocketAddr {
 }
 
 /// An unused port of this address, which no other test of this process was given while there are such.
+/// Where it can be, it is below those that the kernel gives to connections and to anyone who asks for
+/// any: it is still unused when the server takes it.
 fn unused_address(ip: Ipv4Addr) -> SocketAddr {
     static GIVEN: Mutex<BTreeSet<SocketAddr>> = Mutex::new(BTreeSet::new());
-    let unused = || TcpListener::bind((ip, 0)).unwrap().local_addr().unwrap();
+    static FIRST_OF_ANY: LazyLock<u16> = LazyLock::new(|| {
+        let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range");
+        let first = range
+            .ok()
+            .and_then(|it| it.split_whitespace().next()?.parse().ok());
+        first.unwrap_or(0)
+    });
+    const FIRST: u16 = 10_000;
+    let mut random = Random::new(RandomState::new().hash_one(ip));
+    let unused = || {
+        let below = u64::from(FIRST_OF_ANY.saturating_sub(FIRST));
+        let port = match below {
+            0 => 0,
+            _ => FIRST + random.below(below) as u16,
+        };
+        TcpListener::bind((ip, port))
+            .and_then(|it| it.local_addr())
+            .ok()
+    };
     let is_new = |address: &SocketAddr| GIVEN.lock().unwrap().insert(*address);
-    let mut tries = std::iter::repeat_with(unused).take(1000);
-    tries.find(is_new).unwrap_or_else(unused)
+    let tries = std::iter::repeat_with(unused).take(10_000);
+    let found = tries.flatten().find(is_new);
+    found.expect("a port that is not in use")
 }
 
 /// Whether a server, bsd's or beanstalkd, has ended because another process has its port: between the
@@ -517,6 +563,12 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
+        // A test that waits in vain does not say why.
+        if thread::panicking()
+            && let Ok(Some(status)) = self.child.try_wait()
+        {
+            println!("the server had ended: {status}; it said: {}", self.stderr());
+        }
         self.end();
     }
 }

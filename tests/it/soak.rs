@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::crash::Oracle;
+use crate::crash::{Oracle, Raise};
 use crate::faults::SmallDisk;
 use crate::harness::{Launch, Server, program, skip, wait_until, wal};
 use crate::volume::{seed_of_run, volume};
@@ -134,8 +134,9 @@ impl Soak {
                 if is_full {
                     scope.spawn(|| self.fill_disk_until(&over));
                 }
+                // However it ends, the others end, too.
+                let _over = Raise(&over);
                 end();
-                over.store(true, Ordering::Relaxed);
             });
         });
         let refused = oracle.others_fill_the_disk(false);
@@ -192,13 +193,10 @@ impl Soak {
 
     /// Standard error is a file, or a pipe whose reader goes away in the middle of a life.
     fn start(&self, is_piped: bool) -> Server {
-        if !is_piped {
-            return self.launch().start();
+        match is_piped {
+            true => self.launch().start_heard(20_000),
+            false => self.launch().start(),
         }
-        let (mut reader, writer) = std::io::pipe().unwrap();
-        let server = self.launch().spawn_saying(writer.into());
-        thread::spawn(move || reader.read_exact(&mut [0; 20_000]));
-        server.serving()
     }
 }
 

@@ -1,13 +1,15 @@
 """Servers as child processes, on ports of their own, ended by their id.
 
-A port is chosen by binding it; another process may take it before the server does, so a server is
-up when `stats` answers with its process id, and otherwise the next port is tried.
+A port is chosen by binding it. Where all tests share one address, another process may take it before
+the server does: so a server is up when `stats` answers with its process id, and otherwise the next
+port is tried.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import random
 import shutil
 import signal
 import socket
@@ -17,7 +19,7 @@ import tempfile
 import time
 import unittest
 from pathlib import Path
-from typing import Any, Callable, List, Optional, Sequence
+from typing import Any, Callable, List, Optional, Sequence, Set
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
@@ -27,6 +29,11 @@ sys.path.insert(0, str(SOURCE))
 
 import bsdq  # noqa: E402
 
+#: An address of this machine: on Linux one that no other process uses, so that a port which is free
+#: once is free until a test takes it.
+HOST = "127.0.0.1"
+if sys.platform.startswith("linux"):
+    HOST = ".".join(["127", *(str(random.randrange(1, 255)) for _ in range(3))])
 #: How long anything that must happen may take before a test fails, in seconds.
 PATIENCE = 30.0
 TOKENS = {"all": "all", "put": "put", "work": "work", "read": "read", "tube": "all:kit-tube-*"}
@@ -50,11 +57,18 @@ def skip(why: str) -> Any:
     raise unittest.SkipTest(why)
 
 
-def free_port() -> int:
-    """A port that no one has at the moment."""
-    with socket.socket() as it:
-        it.bind(("127.0.0.1", 0))
-        return int(it.getsockname()[1])
+_GIVEN: Set[int] = set()
+
+
+def free_port(host: str = HOST) -> int:
+    """A port that no one has at the moment, and that no other test of this process was given."""
+    while True:
+        with socket.socket() as it:
+            it.bind((host, 0))
+            port = int(it.getsockname()[1])
+        if port not in _GIVEN:
+            _GIVEN.add(port)
+            return port
 
 
 def until(what: str, done: Callable[[], Any]) -> Any:
@@ -80,6 +94,7 @@ class Server:
         tls: bool = False,
         tokens: bool = False,
         is_member: bool = False,
+        host: str = HOST,
     ) -> None:
         self.program = program or bsd_server()
         self.dir = tempfile.mkdtemp(prefix="bsdq-")
@@ -92,7 +107,8 @@ class Server:
         self._process: Optional["subprocess.Popen[bytes]"] = None
         #: Members of a cluster pass `stats` on to the leader.
         self._is_member = is_member
-        self.port = free_port()
+        self.host = host
+        self.port = free_port(host)
         try:
             self.start(may_move=True)
         except BaseException:
@@ -114,12 +130,12 @@ class Server:
                 return
             if not may_move:
                 break
-            self.port = free_port()
+            self.port = free_port(self.host)
         raise AssertionError(f"{self.program} did not start: {self.said()}")
 
     def _serves(self) -> bool:
         words = [self.program, "-p", str(self.port)]
-        words += ["-l", "tls:127.0.0.1" if self.tls else "127.0.0.1"]
+        words += ["-l", f"tls:{self.host}" if self.tls else self.host]
         if self.is_bsd:
             if "--http" not in self.args:
                 words += ["--http", "off"]
@@ -153,7 +169,7 @@ class Server:
     @property
     def address(self) -> str:
         """Where it listens."""
-        return f"{'tls:' if self.tls else ''}127.0.0.1:{self.port}"
+        return f"{'tls:' if self.tls else ''}{self.host}:{self.port}"
 
     @property
     def pid(self) -> int:
@@ -212,7 +228,7 @@ def _make(folder: str) -> None:
     curve = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes"
     # Python 3.13 and later ask for both: what the authority may do, and whose the other one is.
     usage = "-addext keyUsage=critical,keyCertSign,cRLSign"
-    extensions = "subjectAltName=IP:127.0.0.1\nauthorityKeyIdentifier=keyid\n"
+    extensions = f"subjectAltName=IP:{HOST}\nauthorityKeyIdentifier=keyid\n"
     Path(folder, "extensions").write_text(extensions)
     for words in (
         f"req -x509 {curve} {usage} -days 2 -subj /CN=authority -keyout ca.key -out ca.pem",

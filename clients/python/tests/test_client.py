@@ -13,7 +13,7 @@ import unittest
 
 from typing import Any, List, Optional
 
-from harness import HERE, PATIENCE, SOURCE, Server, certificates, free_port, until
+from harness import HERE, HOST, PATIENCE, SOURCE, Server, certificates, free_port, until
 
 import bsdq
 from bsdq import commands
@@ -242,7 +242,7 @@ class LiveTest(unittest.TestCase):
             self.assertEqual(client.list_tube_used(), "t")
 
     def test_a_server_that_is_not_there_is_an_error_in_time(self) -> None:
-        address = f"127.0.0.1:{free_port()}"
+        address = f"{HOST}:{free_port()}"
         with self.assertRaises(bsdq.ConnectionLost) as lost:
             bsdq.Client(address, retry_for=0.3).stats()
         self.assertFalse(lost.exception.sent)

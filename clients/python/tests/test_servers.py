@@ -10,7 +10,7 @@ import unittest
 import urllib.request
 from typing import Any, Dict, List, Set
 
-from harness import KIT, Server, beanstalkd, free_port, skip, until
+from harness import HOST, KIT, Server, beanstalkd, free_port, skip, until
 
 import bsdq
 from bsdq.servers import AsyncServerSet, ServerSet, place, score
@@ -247,7 +247,7 @@ class SetTest(unittest.TestCase):
         asyncio.run(run())
 
     def test_members_of_a_cluster_may_be_given_by_the_names_of_their_hosts(self) -> None:
-        server = self.server()
+        server = self.server(host="127.0.0.1")
         # No one listens at the first.
         members = ["localhost:1", f"localhost:{server.port}"]
         with bsdq.Client(members) as client:
@@ -263,12 +263,12 @@ class SetTest(unittest.TestCase):
     def test_a_cluster_is_one_of_the_servers_and_its_leader_may_change(self) -> None:
         folder = tempfile.TemporaryDirectory(prefix="bsdq-cluster-")
         self.addCleanup(folder.cleanup)
-        peers = [f"127.0.0.1:{free_port()}" for _ in range(3)]
+        peers = [f"{HOST}:{free_port()}" for _ in range(3)]
         members = []
         for number, peer in enumerate(peers):
             args = ["-b", os.path.join(folder.name, str(number)), "--cluster", peer]
             args += ["--cluster-join", peers[0]] if number else ["--cluster-init"]
-            args += ["--http", f"127.0.0.1:{free_port()}"]
+            args += ["--http", f"{HOST}:{free_port()}"]
             members.append(self.server(args=args, is_member=True))
         servers: Dict[str, Any] = {
             "cluster": [member.address for member in members],
