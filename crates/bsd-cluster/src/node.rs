@@ -291,8 +291,9 @@ impl Node {
         may
     }
 
-    /// Transfer leadership to the voter that has most of the entries, of those that answer. `None`:
-    /// no voter answers, or this node does not lead, or already transfers it.
+    /// Transfer leadership to a voter that answers: to one that has room for puts and nearly all
+    /// entries, or else to the one that has most of them. `None`: no voter answers, or this node does not
+    /// lead, or already transfers it.
     pub fn hand_over(&mut self) -> Option<NodeId> {
         let to = self.successor()?;
         self.transfer(to).then_some(to)

@@ -218,7 +218,10 @@ impl Replica {
         }
         let is_short = engine.log().is_some_and(Log::is_disk_full);
         let is_due = match (self.role, engine.leads_in()) {
-            (Role::Leads(_), Some(_)) => self.room.leads_in_vain(is_short, now.mono),
+            (Role::Leads(_), Some(_)) => {
+                let has_heir = is_short && self.node.has_fit_successor();
+                self.room.leads_in_vain(is_short, has_heir, now.mono)
+            }
             (Role::Leads(_), None) => self.room.is_unfit(now.mono),
             _ => false,
         };

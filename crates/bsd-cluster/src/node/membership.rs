@@ -83,13 +83,21 @@ impl Node {
         if member.votes != Votes::default() {
             return Err(Refused::NoSuchMember);
         }
-        let raft = &self.raft.raft;
-        let matched = raft.prs().get(member.id.0).map_or(0, |it| it.matched);
-        let lag = raft.raft_log.last_index().saturating_sub(matched);
-        match matched > 0 && lag <= LAG_MAX && self.is_reached(member.id) {
+        match self.is_close(member.id) {
             true => Ok(()),
             false => Err(Refused::NotCaughtUp),
         }
+    }
+
+    /// Whether it answers, and has nearly all entries.
+    fn is_close(&self, id: NodeId) -> bool {
+        let (matched, last) = (self.matched(id), self.raft.raft.raft_log.last_index());
+        let lag = last.saturating_sub(matched);
+        matched > 0 && lag <= LAG_MAX && self.is_reached(id)
+    }
+
+    fn matched(&self, id: NodeId) -> u64 {
+        self.raft.raft.prs().get(id.0).map_or(0, |it| it.matched)
     }
 
     /// Of those who vote afterwards a majority can be reached now.
@@ -115,12 +123,21 @@ impl Node {
         Err(Refused::HandsOver(to))
     }
 
+    /// The voter that has most of the entries, of those that answer; first, one that has room.
     pub(super) fn successor(&self) -> Option<NodeId> {
-        let matched = |id: NodeId| self.raft.raft.prs().get(id.0).map_or(0, |it| it.matched);
         let list = self.members().1.list.iter();
         let others = list.filter(|it| it.votes.incoming && it.id != self.id);
         let reached = others.map(|it| it.id).filter(|id| self.is_reached(*id));
-        reached.max_by_key(|id| matched(*id))
+        reached.max_by_key(|id| (self.is_fit(*id), self.matched(*id)))
+    }
+
+    /// Whether another voter could lead at once, and has room for puts.
+    pub(crate) fn has_fit_successor(&self) -> bool {
+        self.successor().is_some_and(|id| self.is_fit(id))
+    }
+
+    fn is_fit(&self, id: NodeId) -> bool {
+        self.is_close(id) && !self.is_short(id)
     }
 
     pub(super) fn propose_step(&mut self, step: &Step) -> Result<(), Refused> {

@@ -686,6 +686,23 @@ fn t17_the_lead_goes_to_no_one_who_does_not_answer() {
     assert!(!node.takes_proposals());
 }
 
+/// Both have all entries; the one that comes later has no room, and then the other one.
+#[test]
+fn leadership_is_transferred_to_a_voter_that_has_room() {
+    for (short, roomy) in [(2, 3), (3, 2)] {
+        let mut node = elected();
+        for (from, has_room) in [(short, false), (roomy, true)] {
+            let mut answer = message(MessageType::MsgAppendResponse, from, node.status().term);
+            answer.index = node.status().last;
+            room::put(&mut answer, has_room);
+            node.step(answer);
+            settle(&mut node);
+        }
+        assert!(node.has_fit_successor());
+        assert_eq!(node.hand_over(), Some(NodeId(roomy)));
+    }
+}
+
 #[test]
 fn t17_a_broken_connection_is_no_way_for_the_lead_until_there_is_an_answer() {
     let mut node = elected();

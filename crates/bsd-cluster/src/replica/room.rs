@@ -8,7 +8,8 @@
 //! | the disks of several members, so that no majority has room | puts are refused; the leader stays. See `storage`: `kept` |
 //!
 //! Leadership is not transferred again for a while, so that members whose disks are all full do not pass
-//! it around: then puts are refused.
+//! it around: then puts are refused. The while is shorter if another member says that it has room: a
+//! leader may have lost leadership to this one for another reason.
 
 use crate::ledger::LedgerError;
 use bsd::ErrorClass;
@@ -21,8 +22,10 @@ const AGAIN_NS: i64 = SECOND_NS / 10;
 const SILENCE_NS: i64 = SECOND_NS / 2;
 /// A leader that has no room in its log for this time transfers leadership.
 const SHORT_NS: i64 = SECOND_NS;
-/// When it leads again it stays the leader for this time.
+/// When it leads again it stays the leader for this time …
 const KEEP_NS: i64 = 600 * SECOND_NS;
+/// … or for this time, if another member could lead and has room.
+const KEEP_FROM_HEIR_NS: i64 = 10 * SECOND_NS;
 /// Another member is asked to lead once in this time. Within it, it does or it does not.
 const ASK_NS: i64 = SECOND_NS;
 
@@ -138,14 +141,19 @@ impl Room {
             .is_some_and(|(want, _)| now.since(want.since) >= SILENCE_NS)
     }
 
-    /// Whether a leader should transfer leadership now, if its log refuses puts (`is_short`).
-    pub(super) fn leads_in_vain(&mut self, is_short: bool, now: Time) -> bool {
+    /// Whether a leader should transfer leadership now, if its log refuses puts (`is_short`), and
+    /// another member could lead and has room (`has_heir`).
+    pub(super) fn leads_in_vain(&mut self, is_short: bool, has_heir: bool, now: Time) -> bool {
         if !is_short {
             self.short_since = None;
             return false;
         }
         let since = *self.short_since.get_or_insert(now);
-        let has_just = |at: Time| now.since(at) < KEEP_NS;
+        let keep_ns = match has_heir {
+            true => KEEP_FROM_HEIR_NS,
+            false => KEEP_NS,
+        };
+        let has_just = |at: Time| now.since(at) < keep_ns;
         let is_vain = now.since(since) >= SHORT_NS;
         is_vain && !self.gave_up_at.is_some_and(has_just) && self.may_ask(now)
     }
@@ -180,12 +188,16 @@ mod tests {
 
     const MS: i64 = SECOND_NS / 1000;
 
-    /// It leads from `from` to `to`, in milliseconds, without room in its log: when it asks another
-    /// one to lead.
+    /// It leads from `from` to `to`, in milliseconds, without room in its log, and no one has it: when it
+    /// asks another one to lead.
     fn lead(room: &mut Room, from: i64, to: i64) -> Vec<i64> {
+        lead_beside(room, false, from, to)
+    }
+
+    fn lead_beside(room: &mut Room, has_heir: bool, from: i64, to: i64) -> Vec<i64> {
         let mut asked = Vec::new();
         for ms in (from..to).step_by(10) {
-            if room.leads_in_vain(true, Time(ms * MS)) {
+            if room.leads_in_vain(true, has_heir, Time(ms * MS)) {
                 room.asked(Time(ms * MS));
                 asked.push(ms);
             }
@@ -203,6 +215,15 @@ mod tests {
         let again = 3_500 + KEEP_NS / MS;
         assert_eq!(lead(&mut room, 5_000, again), Vec::<i64>::new());
         assert_eq!(lead(&mut room, again, again + 500), [again]);
+    }
+
+    #[test]
+    fn a_leader_without_room_hands_over_again_to_one_that_has_it() {
+        let mut room = Room::default();
+        assert_eq!(lead_beside(&mut room, true, 0, 1_500), [1_000]);
+        room.fell(Time(1_500 * MS));
+        // The other one stood still, and this one was elected again.
+        assert_eq!(lead_beside(&mut room, true, 3_000, 12_000), [11_500]);
     }
 
     #[test]
