@@ -332,6 +332,8 @@ async function formsChangeWhatTheySay(browser, wire) {
 // Two of three jobs are ticked with keys alone, and changed when their number was seen.
 async function jobsAreTicked(browser, wire) {
   for (const javaScriptEnabled of [true, false]) {
+    const at = (what) => begin(`jobs are ticked, script ${javaScriptEnabled}: ${what}`);
+    at("put");
     const context = await browser.newContext({ javaScriptEnabled });
     const page = await context.newPage();
     page.setDefaultTimeout(PATIENCE_MS);
@@ -340,18 +342,22 @@ async function jobsAreTicked(browser, wire) {
     for (const body of ["one", "two", "six"]) {
       ids.push(/^INSERTED (\d+)$/.exec(await wire.ask(`put 5 0 60 3\r\n${body}`))[1]);
     }
+    at("tick");
     await page.goto(`${base}/tubes/picked`);
     for (const id of [ids[0], ids[2]]) {
       await page.getByLabel(`Job ${id}`, { exact: true }).focus();
       await page.keyboard.press("Space");
     }
+    at("count");
     await page.selectOption("#selected-what", "delete");
     await page.locator("button:text-is('Count those selected')").focus();
     await page.keyboard.press("Enter");
     await page.waitForSelector("text=Delete 2 jobs of picked that are ready, of the 2 selected?");
+    at("delete");
     await page.uncheck("input[name=undo]");
     await page.click("button:text-is('Delete 2 jobs')");
     await page.waitForURL("**/tasks/*");
+    at("look");
     while (!(await wire.ask(`peek ${ids[2]}`)).startsWith("NOT_FOUND")) {
       // A body follows.
       await wire.line();

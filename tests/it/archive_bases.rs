@@ -177,7 +177,7 @@ fn a_base_with_a_name_and_a_pin_is_made_stays_and_is_restored_exactly() {
 
 #[test]
 fn a_base_is_refused_where_no_archive_is_written_and_with_a_bad_name() {
-    let site = Site::start(Launch::bsd());
+    let site = Site::start(Launch::bsd().memory());
     let (code, said) = ctl(&site.server, &["archive", "base"]);
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("keeps no archive"), "{said}");

@@ -149,16 +149,22 @@ impl Wire {
 
     /// The next reply without its final CR LF, as text.
     pub(crate) fn text(&mut self) -> String {
-        let reply = self.reply();
-        String::from_utf8_lossy(&reply)
-            .trim_end_matches("\r\n")
-            .to_owned()
+        text_of(&self.reply())
+    }
+
+    pub(crate) fn try_text(&mut self) -> io::Result<String> {
+        self.try_reply().map(|reply| text_of(&reply))
     }
 
     /// Send one line and read one reply.
     pub(crate) fn ask(&mut self, line: &str) -> String {
         self.send(format!("{line}\r\n"));
         self.text()
+    }
+
+    pub(crate) fn try_ask(&mut self, line: &str) -> io::Result<String> {
+        self.try_send(format!("{line}\r\n").as_bytes())?;
+        self.try_text()
     }
 
     /// Put a job that has `body`; its id. Panics on any reply but `INSERTED`.
@@ -268,6 +274,11 @@ pub(crate) fn job_of(reply: &[u8]) -> Option<(u64, &[u8])> {
     let word = words.next()?;
     let id = words.next()?.parse().ok()?;
     matches!(word, "RESERVED" | "FOUND").then(|| (id, &reply[end..reply.len() - 2]))
+}
+
+fn text_of(reply: &[u8]) -> String {
+    let text = String::from_utf8_lossy(reply);
+    text.trim_end_matches("\r\n").to_owned()
 }
 
 /// The size of the first reply in `input`, or `None` while it is incomplete.
