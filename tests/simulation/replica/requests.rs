@@ -183,7 +183,8 @@ impl Cluster {
 
     pub(super) fn nth_id(&self, nth: usize) -> Option<u64> {
         let queue = self.leader().queue();
-        let is_free = |id: &JobId| !extended::is_beat(queue, *id);
+        // A job that a clear is about to take is gone for all but the clear.
+        let is_free = |id: &JobId| queue.job(*id).is_some() && !extended::is_beat(queue, *id);
         let ids = queue.ids().filter(is_free).map(|id| id.0);
         let mut ids: Vec<u64> = ids.collect();
         ids.sort_unstable();
