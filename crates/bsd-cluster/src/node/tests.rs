@@ -686,7 +686,7 @@ fn t17_the_lead_goes_to_no_one_who_does_not_answer() {
     assert!(!node.takes_proposals());
 }
 
-/// Both have all entries; the one that comes later has no room, and then the other one.
+/// Both have all entries; one has no room, and then the other one.
 #[test]
 fn leadership_is_transferred_to_a_voter_that_has_room() {
     for (short, roomy) in [(2, 3), (3, 2)] {
