@@ -67,7 +67,7 @@ pub(crate) fn servers() -> Vec<Server> {
 
 /// Without the times that depend on how fast the commands before were.
 fn timeless(said: &str) -> String {
-    let marks = ["age ", "for another ", "pause-time-left "];
+    let marks = [", age ", "for another ", "pause-time-left "];
     let line = |line: &str| {
         let at = marks
             .iter()

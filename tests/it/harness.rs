@@ -377,7 +377,8 @@ fn unused_address(ip: Ipv4Addr) -> SocketAddr {
             .and_then(|it| it.split_whitespace().next()?.parse().ok());
         first.unwrap_or(0)
     });
-    const FIRST: u16 = 10_000;
+    // Above the default ports of a server, which some tests ask for.
+    const FIRST: u16 = 13_000;
     let mut random = Random::new(RandomState::new().hash_one(ip));
     let unused = || {
         let below = u64::from(FIRST_OF_ANY.saturating_sub(FIRST));

@@ -489,8 +489,8 @@ fn a_taken_default_address_is_a_warning_and_a_taken_address_that_was_asked_for_i
     };
     let launch = launch.memory();
     // All runs of this test on one machine mean the same address: one after the other.
-    let turn = std::fs::File::create(std::env::temp_dir().join("bsd-test-of-the-default-address"));
-    turn.as_ref().unwrap().lock().unwrap();
+    let turn = std::fs::File::open(std::env::temp_dir()).unwrap();
+    turn.lock().unwrap();
     let first = launch.clone().arg("--http").arg("127.0.0.1:11380").spawn();
     wait_until("one of them has the address", || {
         TcpStream::connect("127.0.0.1:11380").is_ok()
