@@ -243,12 +243,12 @@ fn without_syncing_no_sync_is_made_on_the_way_of_a_command() {
     let put = trace.first("a put", |call| {
         call.is_request() && call.args.contains("put 0")
     });
-    // The first segment is still filled with zeros and synced meanwhile, by a thread of its own.
-    let syncs: Vec<&Call> = trace
-        .named("fdatasync")
-        .filter(|call| call.begin > put.begin && call.thread == put.thread)
-        .collect();
-    assert!(syncs.is_empty(), "{syncs:#?}");
+    let syncs = trace.named("fdatasync").filter(|it| it.begin > put.begin);
+    let (waited_for, others): (Vec<&Call>, Vec<&Call>) =
+        syncs.partition(|call| call.thread == put.thread);
+    assert!(waited_for.is_empty(), "{waited_for:#?}");
+    // Where the client stands still for a tenth of a second, a thread syncs what marks the end.
+    assert!(others.len() < 50, "of 100 commands: {others:#?}");
 }
 
 /// If the loop never waits for the disk, each segment that it leaves is still synced.

@@ -30,8 +30,12 @@ pub(super) fn wait_until_alike(cluster: &Cluster) -> String {
         let sets: Vec<BTreeSet<&str>> = sets.collect();
         let is_in_all = |line: &str| sets.iter().all(|set| set.contains(line));
         let lines = sets.iter().flatten().filter(|line| !is_in_all(line));
+        let mut differ: Vec<String> = lines.map(|line| (*line).to_owned()).collect();
+        if differ.is_empty() && dumps.iter().any(|dump| *dump != dumps[0]) {
+            differ.push("the order of the lines".to_owned());
+        }
         same.clone_from(&dumps[0]);
-        lines.map(|line| (*line).to_owned()).collect()
+        differ
     });
     same
 }
