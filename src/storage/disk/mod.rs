@@ -14,6 +14,7 @@
 //! | here | which operations does a disk have? |
 //! | `lock` | which process holds a directory? |
 //! | `descriptors` | how can a log have more files than a process may open? |
+//! | `zeros` | where does data end? |
 //! | `sim` | what may a crash leave of a disk? |
 
 pub(in crate::storage) mod descriptors;
@@ -21,6 +22,7 @@ pub(in crate::storage) mod errno;
 pub(in crate::storage) mod lock;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
+pub(in crate::storage) mod zeros;
 
 use std::fmt::{self, Debug};
 use std::fs::{self, OpenOptions};

@@ -14,7 +14,8 @@ use std::sync::Arc;
 
 use crate::ErrorClass;
 use crate::storage::disk::errno::is_full;
-use crate::storage::disk::{File, Fs, OpenMode, read_exact_at, write_all_at};
+use crate::storage::disk::zeros::is_file_of_zeros;
+use crate::storage::disk::{File, Fs, OpenMode, write_all_at};
 use crate::storage::error::StoreError;
 use crate::storage::format::SEGMENT_SIZE_MIN;
 use crate::storage::format::names::{FIRST_SPARE, SPARE_NUMBER_END, parse_spare_name, spare_name};
@@ -25,9 +26,6 @@ pub(crate) const LAST_RESORT_SIZE: u32 = 16 << 10;
 
 /// Names that are tried at most for one spare: strangers may have some of them.
 const NAMES_MAX: u32 = 1000;
-
-/// Size of the pieces in which a spare is examined, bytes.
-const PROBE: usize = 256 << 10;
 
 /// A file of reserved space.
 #[derive(Debug)]
@@ -358,21 +356,6 @@ impl Spares {
     }
 }
 
-/// A power cut may have kept any page of what was written, not necessarily the first.
-fn is_zeros(file: &dyn File, size: u32) -> io::Result<bool> {
-    let mut bytes = vec![0; PROBE.min(size as usize)];
-    let mut at = 0;
-    while at < size {
-        bytes.truncate((size - at) as usize);
-        read_exact_at(file, &mut bytes, at.into())?;
-        if bytes.iter().any(|byte| *byte != 0) {
-            return Ok(false);
-        }
-        at += bytes.len() as u32;
-    }
-    Ok(true)
-}
-
 fn cut(dir: &Path, spare: &mut Spare, size: u32) -> Result<(), StoreError> {
     spare
         .file
@@ -421,7 +404,8 @@ fn renew(spare: &Spare) -> io::Result<bool> {
 /// The same where a file system cannot zero a range: read all of it, and give its space back for a
 /// moment if something was written there.
 fn renew_by_reading(spare: &Spare) -> io::Result<()> {
-    if !is_zeros(&*spare.file, spare.size)? {
+    // A power cut may have kept any page of what was written, not necessarily the first.
+    if !is_file_of_zeros(&*spare.file, spare.size.into())? {
         spare.file.set_size(0)?;
     }
     spare.file.allocate(u64::from(spare.size))
@@ -432,6 +416,7 @@ mod tests {
     use super::*;
     use crate::storage::SimFs;
     use crate::storage::disk::sim::{Errno, Fault, OpKind};
+    use crate::storage::disk::zeros::is_zeros;
     use crate::storage::disk::{ReadFile, ReadFs};
 
     /// A file that holds up each write until `may_go_on` allows it.
@@ -588,7 +573,7 @@ mod tests {
         for name in ["/spares/spare-0", "/spares/spare-1"] {
             let bytes = disk.read(name).unwrap();
             assert_eq!(bytes.len(), SEGMENT_SIZE_MIN as usize);
-            assert!(bytes.iter().all(|byte| *byte == 0), "{name}");
+            assert!(is_zeros(&bytes), "{name}");
         }
         assert_eq!(disk.used(), 2 * u64::from(SEGMENT_SIZE_MIN));
     }

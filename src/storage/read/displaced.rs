@@ -21,6 +21,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::storage::disk::ReadFile;
+use crate::storage::disk::zeros::is_zeros;
 use crate::storage::format::{
     FRAME_ALIGN, FRAME_MAGIC, FrameFault, FrameHeader, FrameKind, Record, Seed, check_frame,
     frame_header, put, records,
@@ -126,7 +127,7 @@ impl Stretch<'_> {
             let Ok(theirs) = read(&*other.file, &range) else {
                 continue;
             };
-            if theirs.iter().all(|byte| *byte == 0) {
+            if is_zeros(&theirs) {
                 continue;
             }
             let own = match &mut own {

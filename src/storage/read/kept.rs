@@ -6,6 +6,7 @@
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::storage::disk::zeros::is_zeros;
 use crate::storage::disk::{ReadFile, read_exact_at};
 
 /// Bytes of one piece.
@@ -34,7 +35,7 @@ impl Kept {
         let rest = self.file.size()?.saturating_sub(at as u64);
         let mut bytes = vec![0; rest.min(PIECE as u64) as usize];
         read_exact_at(&*self.file, &mut bytes, at as u64)?;
-        let is_zeros = bytes.len() == PIECE && bytes.iter().all(|byte| *byte == 0);
+        let is_zeros = bytes.len() == PIECE && is_zeros(&bytes);
         Ok((!is_zeros).then(|| bytes.into_boxed_slice()))
     }
 }

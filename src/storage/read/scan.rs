@@ -7,6 +7,7 @@
 use std::io;
 use std::sync::Arc;
 
+use crate::storage::disk::zeros::data_end;
 use crate::storage::disk::{ReadFile, read_exact_at};
 use crate::storage::format::{
     FRAME_ALIGN, FRAME_MAGIC, FrameFault, FrameHeader, FrameKind, Record, RecordCheck, Seed,
@@ -230,8 +231,9 @@ impl Reader {
         while u64::from(at) < self.size {
             let size = CHUNK.min((self.size - u64::from(at)) as usize);
             let bytes = self.window.get(&*self.file, self.size, at, size)?;
-            if let Some(last) = bytes.iter().rposition(|byte| *byte != 0) {
-                ahead.garbage_end = at + last as u32 + 1;
+            let end = data_end(bytes);
+            if end > 0 {
+                ahead.garbage_end = at + end as u32;
                 ahead.look_for_frames(bytes, self.seed, at, self.at);
             }
             // Headers may straddle chunks: the next chunk begins a header's length earlier.

@@ -12,6 +12,7 @@ use super::binlog::{ID_END, PUT_SIZE_MIN, State, VERSION_SIZE, Version};
 use super::jobs::{Jobs, Known, Taken};
 use super::walk::{Record, Sink, Walked, walk, with_layout};
 use super::{binlog_name, parse_binlog_name};
+use crate::storage::disk::zeros::is_file_of_zeros;
 use crate::storage::disk::{DirEntry, DirLock, Fs, LockError, ReadFile, read_exact_at};
 use crate::storage::error::{Damage, OpenError, ReplayError};
 use crate::storage::format::parse_file_name;
@@ -379,7 +380,8 @@ fn version(file: &dyn ReadFile, size: u64, path: &Path) -> Result<Option<Version
     match Version::decode(bytes) {
         Ok(version) => Ok(Some(version)),
         Err(0)
-            if is_all_zeros(file, size).map_err(|error| OpenError::io("read", path, &error))? =>
+            if is_file_of_zeros(file, size)
+                .map_err(|error| OpenError::io("read", path, &error))? =>
         {
             Ok(None)
         }
@@ -393,18 +395,4 @@ fn version(file: &dyn ReadFile, size: u64, path: &Path) -> Result<Option<Version
             ),
         }),
     }
-}
-
-fn is_all_zeros(file: &dyn ReadFile, size: u64) -> std::io::Result<bool> {
-    let mut bytes = vec![0; size.min(1 << 20) as usize];
-    let mut at = 0;
-    while at < size {
-        let part = bytes.len().min((size - at) as usize);
-        read_exact_at(file, &mut bytes[..part], at)?;
-        if bytes[..part].iter().any(|byte| *byte != 0) {
-            return Ok(false);
-        }
-        at += part as u64;
-    }
-    Ok(true)
 }

@@ -15,6 +15,7 @@ use std::io;
 use super::binlog::{
     BODY_END, BadJob, HEAD_SIZE_MAX, Job, State, VERSION_SIZE, Version, decode_name, job,
 };
+use crate::storage::disk::zeros::data_end;
 use crate::storage::disk::{ReadFile, read_exact_at};
 use crate::storage::error::{Damage, ReplayError};
 
@@ -382,9 +383,9 @@ impl<'a> Window<'a> {
             let size = end.min(CHUNK as u64) as usize;
             let start = end - size as u64;
             match self.get(start, size) {
-                Ok(bytes) => match bytes.iter().rposition(|byte| *byte != 0) {
-                    Some(last) => return Ok(start + last as u64 + 1),
-                    None => end = start,
+                Ok(bytes) => match data_end(bytes) {
+                    0 => end = start,
+                    inside => return Ok(start + inside as u64),
                 },
                 Err(_) => return Ok(end),
             }

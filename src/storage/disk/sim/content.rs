@@ -9,6 +9,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::storage::disk::zeros::is_zeros;
+
 pub(super) const PAGE_SIZE: u64 = 4096;
 
 /// A page of the cache; `None` stands for zeros.
@@ -60,7 +62,7 @@ impl Content {
         let inside = (size % PAGE_SIZE) as usize;
         self.pages.split_off(&size.div_ceil(PAGE_SIZE));
         if let Some(last) = self.pages.get_mut(&(size / PAGE_SIZE))
-            && last[inside..].iter().any(|byte| *byte != 0)
+            && !is_zeros(&last[inside..])
         {
             Arc::make_mut(last)[inside..].fill(0);
         }
@@ -96,7 +98,7 @@ impl Content {
         for (page, range) in pages(offset, bytes.len() as u64) {
             let (part, rest) = bytes.split_at(range.len());
             bytes = rest;
-            if !self.pages.contains_key(&page) && part.iter().all(|byte| *byte == 0) {
+            if !self.pages.contains_key(&page) && is_zeros(part) {
                 continue;
             }
             let page = self.pages.entry(page).or_insert_with(|| Arc::new([0; _]));
