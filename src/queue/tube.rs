@@ -8,7 +8,7 @@ use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
 
 use super::departed::{Departed, TubeTotals};
-use super::handle::{OfTube, TubeHandle};
+use super::handle::{Handle, OfTube, TubeHandle};
 use super::job::{DueKey, List, ReadyKey};
 use super::order::Order;
 use super::policed::{Policed, TubeFailures};
@@ -25,7 +25,7 @@ pub(super) const SECOND_SIZE: usize = 24;
 /// The tube that every client uses and watches at first; it always exists.
 pub const DEFAULT_TUBE: &str = "default";
 
-/// 128 KiB, of which only the used part becomes resident.
+/// 256 KiB, of which only the used part becomes resident.
 const RECENT_LEN: usize = 1 << 15;
 
 /// A tube.
@@ -208,10 +208,10 @@ pub(super) struct Tubes {
     /// By the hash of the name: a search compares numbers, and nothing is ever rehashed. Tubes with
     /// the same 64-bit hash form a list.
     names: BTreeMap<u64, TubeHandle>,
-    /// For each of the [`RECENT_LEN`] remainders of a hash, the tube used last, with some more bits
-    /// of its hash. It saves the search when there are many tubes and each is used repeatedly;
-    /// entries may be stale.
-    recent: Vec<Option<(TubeHandle, u32)>>,
+    /// For each of the [`RECENT_LEN`] remainders of a hash, the tube used last, as [`recent_entry`] has
+    /// it; 0 for none. It saves the search when there are many tubes and each is used repeatedly;
+    /// entries may be stale. Zeros come from the system, which makes them when they are touched.
+    recent: Vec<u64>,
     /// The tube that [`Tubes::find_or_create`] returned last; it may be gone. Most jobs are put into
     /// the tube of the job before.
     last: Option<TubeHandle>,
@@ -229,7 +229,7 @@ impl Tubes {
         Tubes {
             slab: Slab::new(),
             names: BTreeMap::new(),
-            recent: vec![None; RECENT_LEN],
+            recent: vec![0; RECENT_LEN],
             last: None,
             list: TubeList::default(),
             departed: Departed::default(),
@@ -245,8 +245,7 @@ impl Tubes {
     }
 
     fn find_hashed(&self, name: &str, hash: u64) -> Option<TubeHandle> {
-        let recent = self.recent[recent_index(hash)].filter(|(_, bits)| *bits == more_bits(hash));
-        let recent = recent.map(|(tube, _)| tube);
+        let recent = recent_tube(self.recent[recent_index(hash)], hash);
         let recent = recent.filter(|tube| self.is_called(*tube, name));
         recent.or_else(|| self.search(name, hash))
     }
@@ -272,7 +271,7 @@ impl Tubes {
         let tube = self
             .find_hashed(name, hash)
             .unwrap_or_else(|| self.create(name, hash));
-        self.recent[recent_index(hash)] = Some((tube, more_bits(hash)));
+        self.recent[recent_index(hash)] = recent_entry(tube, hash);
         self.last = Some(tube);
         tube
     }
@@ -403,9 +402,15 @@ fn recent_index(hash: u64) -> usize {
     hash as usize % RECENT_LEN
 }
 
-/// The bits that [`recent_index`] leaves out.
-fn more_bits(hash: u64) -> u32 {
-    (hash >> 32) as u32
+/// The upper half of the hash, and the number of the tube, from 1: never 0.
+fn recent_entry(tube: TubeHandle, hash: u64) -> u64 {
+    hash >> 32 << 32 | (u64::from(tube.index()) + 1)
+}
+
+/// The tube of an entry, if it has the upper half of this hash.
+fn recent_tube(entry: u64, hash: u64) -> Option<TubeHandle> {
+    let index = (entry as u32).wrapping_sub(1);
+    Handle::from_index(index).filter(|_| entry >> 32 == hash >> 32)
 }
 
 /// The same in every process: nothing here is random.
@@ -434,6 +439,19 @@ impl std::ops::IndexMut<TubeHandle> for Tubes {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_recent_tube_is_that_of_its_hash_alone() {
+        let hash = 0xffff_fffe_0000_0007;
+        assert_eq!(recent_tube(0, 0), None);
+        assert_eq!(recent_tube(0, hash), None);
+        for index in [0, 1, u32::MAX - 1] {
+            let tube = TubeHandle::from_index(index).unwrap();
+            let entry = recent_entry(tube, hash);
+            assert_eq!(recent_tube(entry, hash), Some(tube));
+            assert_eq!(recent_tube(entry, hash ^ 1 << 32), None);
+        }
+    }
 
     #[test]
     fn many_tubes_are_all_found_by_name() {
