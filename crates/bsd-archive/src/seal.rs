@@ -9,12 +9,14 @@
 //! No input makes a function here panic, and none makes it use more memory than the largest object
 //! has.
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use ring::error::Unspecified;
 use ring::hkdf::{HKDF_SHA256, Salt};
 use ring::rand::{SecureRandom, SystemRandom};
+use zstd::bulk::Decompressor;
 
 use super::format::{BODY_SIZE_MAX, Fault, HEAD_SIZE, u32_at, u64_at};
 use super::keys::{KEY_SIZE, KEYS_MAX, Key, KeyId};
@@ -395,12 +397,24 @@ pub(super) fn open(
     Ok(plain)
 }
 
+thread_local! {
+    /// It takes longer to make than it takes for a link of a second.
+    static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
+}
+
 /// Append what was compressed, so that there are `size` bytes in all.
 fn unpack(packed: &[u8], size: u64, plain: &mut Vec<u8>) -> Result<(), Fault> {
     let begin = plain.len();
     plain.resize(size as usize, 0);
     let expected = plain.len() - begin;
-    match zstd::bulk::decompress_to_buffer(packed, &mut plain[begin..]) {
+    let found = DECOMPRESSOR.with_borrow_mut(|kept| {
+        let decompressor = match kept {
+            Some(decompressor) => decompressor,
+            none => none.insert(Decompressor::new()?),
+        };
+        decompressor.decompress_to_buffer(packed, &mut plain[begin..])
+    });
+    match found {
         Ok(found) if found == expected => Ok(()),
         Ok(found) => Err(format!(
             "it is compressed, and has {found} bytes instead of {expected}"
