@@ -362,10 +362,9 @@ fn a_base_is_made_in_both_archives_or_in_the_one_that_is_named() {
     // Refused in one of them: it is said in which.
     let (code, said) = base(&site.server, &["--name", "in-one"]);
     assert_eq!(code, Some(1), "{said}");
-    assert!(
-        said.contains(&format!("{}: a base has the name", urls[1])),
-        "{said}"
-    );
+    let in_first = format!("{}: it is complete; ", urls[0]);
+    let in_second = format!("{}: a base has the name", urls[1]);
+    assert!(said.contains(&(in_first + &in_second)), "{said}");
     // While one is away, it is not complete, and no other one is begun in either.
     place.stores[0].go();
     let (code, said) = base(&site.server, &["--no-wait"]);

@@ -203,7 +203,7 @@ fn line(asked: &Value, is_asked_alone: bool) -> String {
     }
 }
 
-/// Until the base is complete in each store.
+/// Until the base is complete or refused in each store.
 fn wait(api: &Api, mut asked: Value, at_most: Option<u32>) -> Result<Value, Failure> {
     let clock = Clock::start();
     let mut troubled = None;
@@ -220,29 +220,26 @@ fn wait(api: &Api, mut asked: Value, at_most: Option<u32>) -> Result<Value, Fail
                     .to_owned(),
             ));
         }
-        if let Some(refused) = each.iter().find(|it| it["state"] == "refused") {
-            return Err(Failure::NotDone(why_refused(refused, each.len())));
-        }
         if each.iter().all(|it| it["state"] == "made") {
             return Ok(answer(each));
         }
+        let mut pending = each.iter().filter(|it| is_pending(it)).peekable();
+        if pending.peek().is_none() {
+            return Err(undone(&each, &Value::Null));
+        }
         let now = clock.now().mono;
-        let goes_on = "it is not complete, and the server goes on with it";
         if at_most.is_some_and(|seconds| now.0 >= i64::from(seconds) * SECOND_NS) {
-            return Err(Failure::NotDone(goes_on.to_owned()));
+            return Err(undone(&each, &Value::Null));
         }
         std::thread::sleep(LOOK_EVERY);
         let server = api.get("/server")?;
-        let pending = each.iter().filter(|it| it["state"] != "made");
-        let mut trouble = pending.filter_map(|it| trouble_of(&server, &it["url"]));
-        match trouble.next() {
-            None => troubled = None,
-            Some(trouble) => {
-                let lasted = now.since(*troubled.get_or_insert(now));
-                if u128::try_from(lasted).is_ok_and(|it| it >= api.timeout.as_nanos()) {
-                    return Err(Failure::NotDone(format!("{goes_on}: {trouble}")));
-                }
+        if pending.any(|it| trouble_of(&server, &it["url"]).is_some()) {
+            let lasted = now.since(*troubled.get_or_insert(now));
+            if u128::try_from(lasted).is_ok_and(|it| it >= api.timeout.as_nanos()) {
+                return Err(undone(&each, &server));
             }
+        } else {
+            troubled = None;
         }
         asked = api.get("/archive/base")?;
     }
@@ -255,12 +252,31 @@ fn answer(each: Vec<Value>) -> Value {
     answer
 }
 
-fn why_refused(refused: &Value, archives: usize) -> String {
-    let why = refused["refused"].as_str().unwrap_or("it was refused");
-    match archives {
-        1 => why.to_owned(),
-        _ => format!("{}: {why}", refused["url"].as_str().unwrap_or("-")),
-    }
+fn is_pending(asked: &Value) -> bool {
+    asked["state"] != "made" && asked["state"] != "refused"
+}
+
+/// How far it is in each archive; and in what trouble, as the server says.
+fn undone(each: &[Value], server: &Value) -> Failure {
+    let told = each.iter().map(|it| {
+        let how_far = match it["state"].as_str() {
+            Some("made") => "it is complete".to_owned(),
+            Some("refused") => it["refused"]
+                .as_str()
+                .unwrap_or("it was refused")
+                .to_owned(),
+            _ => {
+                let trouble = trouble_of(server, &it["url"]).map(|why| format!(": {why}"));
+                let trouble = trouble.unwrap_or_default();
+                format!("it is not complete, and the server goes on with it{trouble}")
+            }
+        };
+        match each.len() {
+            1 => how_far,
+            _ => format!("{}: {how_far}", it["url"].as_str().unwrap_or("-")),
+        }
+    });
+    Failure::NotDone(told.collect::<Vec<_>>().join("; "))
 }
 
 /// What the archive at this address is in trouble with. A server of an earlier version has one.
