@@ -35,6 +35,11 @@ impl Node {
         // It answers no client as itself while others lead.
         let launch = launch.args(["--http", "127.0.0.1:0"]);
         let site = Site::of(launch.spawn_until_it_says("HTTP on http://"));
+        // HTTP is there before the log has been replayed.
+        wait_until("the log is replayed", || {
+            let ready = String::from_utf8(site.get("/readyz").body).unwrap();
+            !ready.contains("is being replayed")
+        });
         Node {
             site,
             peer,
@@ -179,14 +184,9 @@ fn a_cluster_is_begun_joined_seen_and_steered_over_the_api() {
     let [first, second, third] = &nodes;
 
     // No one is a member yet.
-    let reason = || {
-        let ready = first.site.get("/readyz");
-        assert_eq!(ready.status, 503);
-        ready.json()["reasons"][0].as_str().unwrap().to_owned()
-    };
-    // HTTP is there before the log has been replayed.
-    wait_until("the log is replayed", || !reason().contains("replayed"));
-    let reason = reason();
+    let ready = first.site.get("/readyz");
+    assert_eq!(ready.status, 503);
+    let reason = ready.json()["reasons"][0].as_str().unwrap().to_owned();
     assert!(reason.contains("no member of a cluster yet"), "{reason}");
     let no_one = described.check(&first.site.get("/leader"), "get", "/leader", 503);
     assert_eq!(
