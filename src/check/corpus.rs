@@ -13,6 +13,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
 
+use super::volume::volume;
 use crate::random::Random;
 
 /// A fuzz target: its check, the length of useful random inputs, and their number in an ordinary
@@ -59,8 +60,8 @@ impl Target {
     /// # Panics
     /// One does not hold.
     pub fn check_random(&self) {
-        let first = number("BSD_FUZZ_FIRST").unwrap_or(0);
-        let runs = number("BSD_FUZZ_RUNS").unwrap_or(self.runs);
+        let first = volume("BSD_FUZZ_FIRST", 0);
+        let runs = volume("BSD_FUZZ_RUNS", self.runs);
         let corpus = self.corpus();
         for seed in first..first + runs {
             let input = random_input(seed, &corpus, self.size_max);
@@ -80,12 +81,6 @@ impl Target {
             resume_unwind(panic);
         }
     }
-}
-
-fn number(variable: &str) -> Option<u64> {
-    let value = std::env::var(variable).ok()?;
-    let number = value.parse();
-    Some(number.unwrap_or_else(|_| panic!("{variable} is to be a number, and is {value}")))
 }
 
 /// The input of a number.

@@ -13,6 +13,7 @@
 //! | `failing` | calls of the disk fail, one by one: the class of the error stays |
 //! | `comparable` | the jobs of a log, as an engine and as an inspection have them |
 //! | `whole` | everything that a restart has to bring back, to compare |
+//! | `volume` | how much a test does, and from which seed |
 //! | `extended` | random commands beyond those of beanstalkd |
 //!
 //! Compiled for tests and fuzzing only (feature `sim`); not part of the library. Random bytes alone find little
@@ -34,6 +35,7 @@ pub mod failing;
 mod forge;
 mod life;
 mod past;
+pub mod volume;
 pub mod whole;
 
 use std::collections::BTreeMap;

@@ -6,6 +6,7 @@
 
 use super::model::{Model, ModelJob};
 use super::*;
+use crate::check::volume::volume;
 use crate::clearing::ClearedStates;
 use crate::pattern::Pattern;
 use crate::random::Random;
@@ -800,10 +801,7 @@ impl Drop for Run {
 
 /// The factor by which random tests do more.
 pub(super) fn scale() -> u64 {
-    std::env::var("BSD_TEST_SCALE")
-        .ok()
-        .and_then(|scale| scale.parse().ok())
-        .unwrap_or(1)
+    volume("BSD_TEST_SCALE", 1)
 }
 
 #[test]

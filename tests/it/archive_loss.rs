@@ -20,8 +20,8 @@ use tempfile::TempDir;
 use crate::archive::{ctl, follow};
 use crate::harness::{self, Launch, Server, wait_until};
 use crate::s3::{self, Mood, SmallS3, client_every};
-use crate::volume::{seed_of_run, volume};
 use crate::wire::{Wire, inserted, put_command};
+use bsd::check::volume::{seed_of_run, volume};
 use bsd::random::Random;
 
 const ROUNDS: &str = "BSD_RPO_ROUNDS";

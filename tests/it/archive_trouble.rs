@@ -16,7 +16,7 @@ use crate::harness::{Launch, Server, complaints, wait_within};
 use crate::http::Site;
 use crate::s3::{Mood, SmallS3, URL, client_of, wal};
 use crate::soak::size_of;
-use crate::volume::{seed_of_run, volume};
+use bsd::check::volume::{seed_of_run, volume};
 use bsd::random::Random;
 
 const HOLD_MAX: u64 = 4 << 20;

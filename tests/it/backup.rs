@@ -24,8 +24,8 @@ use bsd::types::JobState;
 use tempfile::TempDir;
 
 use crate::harness::{Launch, Server, wait_until, wal};
-use crate::volume::volume;
 use crate::wire::{Wire, inserted, put_command};
+use bsd::check::volume::volume;
 
 const CLIENTS: usize = 10;
 /// Jobs that a client keeps, more or less.

@@ -6,8 +6,8 @@ use std::path::Path;
 use tempfile::TempDir;
 
 use crate::harness::{Launch, Server, wait_until};
-use crate::volume::volume;
 use crate::wire::{Wire, job_of, put_command};
+use bsd::check::volume::volume;
 
 const SEGMENT_SIZE: u64 = 1 << 20;
 /// Bytes of a job in addition to its body: its record's head, its tube's name, its latest update.

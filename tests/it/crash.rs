@@ -19,8 +19,8 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use crate::harness::{Launch, POLL_EVERY, Server};
-use crate::volume::{seed_of_run, volume};
 use crate::wire::{Wire, inserted, job_of, put_command};
+use bsd::check::volume::{seed_of_run, volume};
 use bsd::random::Random;
 
 /// Each on a connection and a thread of its own, so that many commands share a sync.

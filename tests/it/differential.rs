@@ -10,8 +10,8 @@ use tempfile::TempDir;
 use crate::generator::Generator;
 use crate::harness::Launch;
 use crate::pair::Pair;
-use crate::volume::{seed_of_run, volume};
 use crate::wire::Wire;
+use bsd::check::volume::{seed_of_run, volume};
 use bsd::random::Random;
 
 const JOB_SIZE_MAX: usize = 1000;

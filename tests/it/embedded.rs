@@ -14,8 +14,8 @@ use bsd::types::JobId;
 use bsd::{Bounds, JobError, JobQueue, Options, PutOptions, Queue, Session};
 
 use crate::ROOT;
-use crate::volume::volume;
 use crate::wal::{DIR, options};
+use bsd::check::volume::volume;
 
 #[allow(clippy::unwrap_used, dead_code, reason = "an example, run as it is")]
 #[path = "../../examples/worker_pool.rs"]

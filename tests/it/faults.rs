@@ -12,8 +12,8 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 
 use crate::harness::{Exit, Launch, Server, bsd_wal, program, skip, wait_until};
-use crate::volume::{seed_of_run, volume};
 use crate::wire::{Wire, inserted, put_command};
+use bsd::check::volume::{seed_of_run, volume};
 use bsd::random::Random;
 
 const DAMAGED: Option<i32> = Some(3);

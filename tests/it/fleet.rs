@@ -18,8 +18,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::clients::{python_with, script};
 use crate::harness::{Launch, POLL_EVERY, Server, client_example, program, skip, wait_until};
-use crate::volume::{seed_of_run, volume};
 use crate::wire::Wire;
+use bsd::check::volume::{seed_of_run, volume};
 
 /// Deliveries that a job may fail.
 const LIMIT: usize = 3;

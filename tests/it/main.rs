@@ -119,7 +119,6 @@ mod tls_hostile;
 mod tokens;
 mod trace;
 mod undo;
-mod volume;
 mod wal;
 mod wal_backups;
 mod wal_bits;

@@ -20,7 +20,7 @@ use tempfile::TempDir;
 use crate::crash::{Oracle, Raise};
 use crate::faults::SmallDisk;
 use crate::harness::{Launch, Server, program, skip, wait_until, wal};
-use crate::volume::{seed_of_run, volume};
+use bsd::check::volume::{seed_of_run, volume};
 use bsd::random::Random;
 
 const KILLS: u32 = 5;

@@ -18,8 +18,8 @@ use crate::auth::{new_token, write_private};
 use crate::clients::{python_with, script};
 use crate::harness::{Exit, Launch, Server, program, skip, wait_until, wait_until_it_is};
 use crate::http::Site;
-use crate::volume::volume;
 use crate::wire::Wire;
+use bsd::check::volume::volume;
 
 const USAGE: Option<i32> = Some(5);
 

@@ -20,8 +20,8 @@ use bsd::{JobQueue, OpenError, Options, PutOptions};
 use tempfile::TempDir;
 
 use crate::harness::{Launch, wal};
-use crate::volume::{seed_of_run, volume};
 use crate::wire::{inserted, put_command};
+use bsd::check::volume::{seed_of_run, volume};
 
 pub(crate) const DIR: &str = "/log";
 pub(crate) const OK: Option<i32> = Some(0);

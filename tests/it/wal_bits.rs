@@ -34,8 +34,8 @@ use bsd::storage::read::scan::{Reader, Step};
 use bsd::types::{JobId, JobState};
 use bsd::{JobQueue, PutOptions};
 
-use crate::volume::volume;
 use crate::wal::{DIR, check, copy, inspect, jobs, now, options};
+use bsd::check::volume::volume;
 
 /// A log that compaction has been through, that a crash has torn, and that was stopped cleanly: a
 /// compacted file, one that was cut and sealed, and one or more that follow.

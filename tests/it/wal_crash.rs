@@ -19,8 +19,8 @@ use bsd::storage::inspect::{Inspection, JobRecord, PauseRecord, repair};
 use bsd::types::{JobId, JobState};
 use bsd::{JobQueue, OpenError, PutOptions};
 
-use crate::volume::volume;
 use crate::wal::{DIR, contents, copy, inspect, jobs, now, options};
+use bsd::check::volume::volume;
 
 const NEW: &str = "/new";
 

@@ -17,8 +17,8 @@ use tempfile::TempDir;
 
 use crate::ROOT;
 use crate::harness::{bsd_wal, wal};
-use crate::volume::{seed_of_run, volume};
 use crate::wal::{CANNOT, DAMAGED, OK, locate, text};
+use bsd::check::volume::{seed_of_run, volume};
 
 /// A log in `dir` of jobs in all states, with bodies that are text and bodies that are not.
 fn random_log(dir: &Path, random: &mut Random) {

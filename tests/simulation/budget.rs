@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use bsd::check::volume::{number, volume};
 use bsd::engine::{Altered, Engine, Flow, JobAction, Options, ReplySink};
 use bsd::protocol::{Command, Op, Reply, Request};
 use bsd::random::Random;
@@ -375,18 +376,13 @@ fn run(seed: u64) {
 
 #[test]
 fn f01_f02_a_full_disk_of_any_size_can_be_emptied_in_any_order_and_filled_again() {
-    let number = |name| {
-        std::env::var(name)
-            .ok()
-            .and_then(|value| value.parse().ok())
-    };
     if let Some(seed) = number("BSD_BUDGET_SEED") {
         return run(seed);
     }
     // These have shown a mistake: a log that could not leave its only segment, segments to come that
     // kept compaction without room, spares and an open segment that were not given back.
     const FOUND: [u64; 9] = [131, 134, 136, 152, 517, 635, 952, 960, 1341];
-    let runs = number("BSD_BUDGET_RUNS").unwrap_or(100);
+    let runs = volume("BSD_BUDGET_RUNS", 100);
     (0..runs).chain(FOUND).for_each(run);
 }
 

@@ -9,8 +9,8 @@ use bsd::types::Now;
 
 use super::driver::{Driver, Step, after_restart, beginning, options, path};
 use super::oracle::{History, State};
-use super::seeds::number;
 use super::workload::tour;
+use bsd::check::volume::volume;
 
 /// Expected content of the disk after a run that a crash ended.
 pub(super) struct Wreck {
@@ -145,7 +145,7 @@ fn d7_d8_d11_d12_d13_d28_d32_a_crash_at_any_operation_costs_nothing_acknowledged
 fn a_crash_inside_the_recovery_from_a_crash_costs_nothing_acknowledged() {
     let steps = tour();
     let mut crashes = 0;
-    let every = number("BSD_CRASH_EVERY").unwrap_or(5);
+    let every = volume("BSD_CRASH_EVERY", 5);
     for operation in (1..).step_by(every as usize) {
         let Some(wreck) = Wreck::at(&steps, SyncPolicy::Always, operation) else {
             break;

@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use bsd::check::volume::volume;
 use bsd::engine::{Engine, Options, ReplySink};
 use bsd::protocol::{Command, Reply, Request};
 use bsd::storage::disk::sim::{Crash, Errno, Fault, OpKind};
@@ -194,7 +195,7 @@ fn survive(fs: &SimFs, repair: impl Fn(&SimFs)) {
 /// B12: the disk has room for a certain number of bytes, for every number.
 #[test]
 fn b12_a_disk_that_is_full_at_any_byte_costs_nothing_acknowledged() {
-    let step = 4099 / super::seeds::number("BSD_TEST_SCALE").unwrap_or(1).max(1) as usize;
+    let step = 4099 / volume("BSD_TEST_SCALE", 1).max(1) as usize;
     for quota in (0..600_000).step_by(step.max(1)) {
         for copies_on_write in [false, true] {
             println!("{quota} bytes, copy on write: {copies_on_write}");

@@ -12,6 +12,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
+use bsd::check::volume::volume;
 use bsd::engine::Engine;
 use bsd::storage::disk::sim::{Crash, Granularity, OpKind, Operation};
 use bsd::storage::{SimFs, SyncPolicy};
@@ -21,7 +22,6 @@ use super::alterations::Change;
 use super::beyond::Beyond;
 use super::driver::{Driver, Step, after_restart, beginning, options};
 use super::oracle::{History, State};
-use super::seeds::number;
 
 /// Every subset of the un-synced units is tried if there are at most this many, by the length of
 /// the sequence: the longest sequences, which are the most, then cost about as much as the rest.
@@ -375,7 +375,7 @@ fn explore(base: Base, crashes_min: u64) {
         }
         return;
     }
-    let length = number("BSD_EXHAUSTIVE_LENGTH").unwrap_or(3) as usize;
+    let length = volume("BSD_EXHAUSTIVE_LENGTH", 3) as usize;
     explorer.explore(&mut Vec::new(), length);
     let Counts {
         sequences,

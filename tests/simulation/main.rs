@@ -60,6 +60,4 @@ mod replica;
 mod seeds;
 mod tools;
 mod upkeep;
-#[path = "../it/volume.rs"]
-mod volume;
 mod workload;

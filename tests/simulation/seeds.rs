@@ -7,6 +7,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
+use bsd::check::volume::{number, volume};
 use bsd::random::Random;
 use bsd::storage::disk::sim::{Crash, Effect, Errno, Fault, OpKind};
 use bsd::storage::{OpenError, SimFs, SyncPolicy};
@@ -188,10 +189,6 @@ fn crash(random: &mut Random) -> Crash {
     }
 }
 
-pub(super) fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok()?.parse().ok()
-}
-
 fn tried(seed: u64, commands_max: usize) -> std::thread::Result<Outcome> {
     catch_unwind(AssertUnwindSafe(|| run(seed, commands_max)))
 }
@@ -237,8 +234,8 @@ fn random_lives_and_crashes_lose_and_invent_nothing() {
         run_or_say_how_to_repeat(seed);
         return;
     }
-    let first = number("BSD_SIM_FIRST").unwrap_or(0);
-    let seeds = first..first + number("BSD_SIM_RUNS").unwrap_or(RUNS);
+    let first = volume("BSD_SIM_FIRST", 0);
+    let seeds = first..first + volume("BSD_SIM_RUNS", RUNS);
     let found = WITHOUT_ALTERATIONS.iter().chain(FOUND).copied();
     let seeds = found.chain(seeds);
     let crashes: u64 = seeds.map(run_or_say_how_to_repeat).sum();

@@ -23,7 +23,7 @@ use bsd::types::{Now, Time};
 use super::driver::{DIR, Driver, Setup, Step, after_restart, path};
 use super::oracle::History;
 use super::workload::{Mood, random_steps, tour};
-use crate::volume::{seed_of_run, volume};
+use bsd::check::volume::{seed_of_run, volume};
 
 const BACKUP: &str = "/backup";
 const RESTORED: &str = "/restored";

@@ -18,6 +18,7 @@ use super::sim::{Requests, SimStore};
 use super::work::{OWNER_INTERVAL_NS, PROOF_INTERVAL_NS};
 use super::writer::{Done, Sizes, Writer};
 use super::{Codec, LEVEL_DEFAULT, Trouble};
+use bsd::check::volume::volume;
 use bsd::engine::{Engine, Options};
 use bsd::protocol::{Command, Request};
 use bsd::random::Random;
@@ -331,8 +332,7 @@ fn cost_of_an_hour() {
 /// Run with `--nocapture`, it prints where the bytes are.
 #[test]
 fn what_is_stored_is_little_more_than_what_the_live_data_and_the_changes_take() {
-    let hours = std::env::var("BSD_COST_HOURS").ok();
-    let hours = hours.map_or(4, |hours| hours.parse().unwrap());
+    let hours = volume("BSD_COST_HOURS", 4);
     let compressed = Codec::default().compressing(Some(LEVEL_DEFAULT));
     let mut archived = Archived::start(Some(Levels::default()), compressed);
     archived.minutes(60 * hours, JOBS_A_SECOND);

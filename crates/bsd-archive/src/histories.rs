@@ -17,12 +17,10 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::num::NonZero;
-use std::panic::{RefUnwindSafe, catch_unwind, resume_unwind};
+use std::ops::AddAssign;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
 use std::time::Duration;
 
 use super::expire::{Keep, plan};
@@ -34,6 +32,7 @@ use super::survey::{Depth, survey};
 use super::writer::{Done, Failure, Sizes, Writer};
 use super::{Codec, Key, RestoreError, Until};
 use bsd::check::extended::{BEATS, any_change, any_end, any_put, assert_beats, beat, is_scheduled};
+use bsd::check::volume::{number, run_each, volume};
 use bsd::check::whole::Whole;
 use bsd::clearing::ClearedStates;
 use bsd::engine::{Engine, Options, ReplySink};
@@ -795,53 +794,39 @@ fn history(seed: u64) -> (u64, u64) {
     (restores, refused)
 }
 
-/// Run a history for each seed, as many as `variable` or else `runs` says, on every processor, and
-/// add up what they return. `None`: one seed was repeated.
+/// Two figures of a history, of which each is added up.
+#[derive(Default)]
+struct Sums(u64, u64);
+
+impl AddAssign for Sums {
+    fn add_assign(&mut self, other: Sums) {
+        self.0 += other.0;
+        self.1 += other.1;
+    }
+}
+
+/// Run a history for each seed, as many as `variable` or else `runs` says, and add up what they
+/// return. `None`: one seed was repeated.
 pub(super) fn each_seed(
     module: &str,
     (variable, runs): (&str, u64),
-    history: impl Fn(u64) -> (u64, u64) + Sync + RefUnwindSafe,
+    history: impl Fn(u64) -> (u64, u64) + Sync,
 ) -> Option<(u64, u64)> {
-    let number = |name: &str| std::env::var(name).ok()?.parse::<u64>().ok();
     let repeated = number("BSD_ARCHIVE_SEED");
-    let seeds = match repeated {
-        Some(seed) => seed..seed + 1,
-        None => {
-            let first = number("BSD_ARCHIVE_FIRST").unwrap_or(0);
-            let runs = number(variable)
-                .or_else(|| number("BSD_ARCHIVE_ALL_RUNS"))
-                .unwrap_or(runs);
-            first..first + runs
-        }
+    let seeds = repeated.map_or_else(
+        || {
+            let first = volume("BSD_ARCHIVE_FIRST", 0);
+            first..first + volume(variable, volume("BSD_ARCHIVE_ALL_RUNS", runs))
+        },
+        |seed| seed..seed + 1,
+    );
+    let repeat = |seed| format!("BSD_ARCHIVE_SEED={seed} cargo test -p bsd-archive --lib {module}");
+    let run = |seed| {
+        let (one, other) = history(seed);
+        Sums(one, other)
     };
-    let next = AtomicU64::new(seeds.start);
-    let share = || {
-        let mut sums = (0, 0);
-        loop {
-            let seed = next.fetch_add(1, Ordering::Relaxed);
-            if seed >= seeds.end {
-                return sums;
-            }
-            let done = catch_unwind(|| history(seed));
-            let (one, other) = done.unwrap_or_else(|panic| {
-                println!(
-                    "to repeat: BSD_ARCHIVE_SEED={seed} cargo test -p bsd-archive --lib {module}"
-                );
-                // The other shares end, too.
-                next.store(seeds.end, Ordering::Relaxed);
-                resume_unwind(panic)
-            });
-            sums = (sums.0 + one, sums.1 + other);
-        }
-    };
-    let sums = thread::scope(|scope| {
-        let processors = thread::available_parallelism().map_or(1, NonZero::get);
-        let shares: Vec<_> = (0..processors).map(|_| scope.spawn(share)).collect();
-        let done = shares.into_iter().map(|share| share.join());
-        let sums = done.map(|sums| sums.unwrap_or_else(|panic| resume_unwind(panic)));
-        sums.fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1))
-    });
-    repeated.is_none().then_some(sums)
+    let Sums(one, other) = run_each(seeds, repeat, run);
+    repeated.is_none().then_some((one, other))
 }
 
 #[test]

@@ -23,7 +23,7 @@ mod world;
 
 use self::counts::Counts;
 use self::world::World;
-use super::seeds::{number, run_each};
+use bsd::check::volume::{number, run_each, volume};
 
 const RUNS: u64 = 1000;
 
@@ -46,8 +46,8 @@ fn no_acknowledged_entry_is_lost_and_every_cluster_goes_on() {
         eprintln!("history {seed}: trace {trace:016x}, {counts:?}");
         return;
     }
-    let first = number("BSD_CLUSTER_FIRST").unwrap_or(1);
-    let runs = number("BSD_CLUSTER_RUNS").unwrap_or(RUNS);
+    let first = volume("BSD_CLUSTER_FIRST", 1);
+    let runs = volume("BSD_CLUSTER_RUNS", RUNS);
     let sum = run_each(first..first + runs, repeat, |seed| run(seed).1);
     eprintln!("{runs} histories: {sum:?}");
     assert!(

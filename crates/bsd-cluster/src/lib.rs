@@ -25,8 +25,6 @@ pub mod ledger;
 pub mod member;
 pub mod node;
 pub mod replica;
-#[cfg(test)]
-mod seeds;
 pub mod survivor;
 pub mod wire;
 

@@ -6,6 +6,7 @@ use super::{
     segment_header,
 };
 use crate::attributes::Attributes;
+use crate::check::volume::volume;
 use crate::random::Random;
 use crate::types::{Counters, JobId, JobState, Position, SegmentId, SettingClass};
 
@@ -144,10 +145,8 @@ pub(in crate::storage) fn number(random: &mut Random) -> u64 {
 /// The seeds of a random test: `count` of them, times `BSD_TEST_SCALE`. Prints each, for the test
 /// that fails.
 pub(in crate::storage) fn seeds(count: u64) -> impl Iterator<Item = u64> {
-    let scale = std::env::var("BSD_TEST_SCALE")
-        .ok()
-        .and_then(|scale| scale.parse::<u64>().ok());
-    (0..count * scale.unwrap_or(1).max(1)).inspect(|seed| println!("seed {seed}"))
+    let scale = volume("BSD_TEST_SCALE", 1).max(1);
+    (0..count * scale).inspect(|seed| println!("seed {seed}"))
 }
 
 /// The data that a random record borrows from.

@@ -15,6 +15,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
+use bsd::check::volume::volume;
 use bsd::random::Random;
 
 use super::members::{Cluster, Doors};
@@ -217,9 +218,7 @@ fn assert_serves(server: &Server, jobs: &BTreeMap<u64, Vec<u8>>) {
 #[test]
 fn three_machines_that_are_lost_come_back_from_the_archive_that_any_of_them_wrote() {
     let Some(place) = Place::new() else { return };
-    let losses = std::env::var("BSD_LOSSES").ok();
-    let losses: u64 = losses.map_or(1, |text| text.parse().unwrap());
-    for nth in 0..losses {
+    for nth in 0..volume("BSD_LOSSES", 1) {
         lose_three(&place, nth);
     }
 }

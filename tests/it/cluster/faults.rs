@@ -15,7 +15,7 @@ use super::history::History;
 use super::links::Links;
 use super::members::Cluster;
 use crate::harness::{Launch, PATIENCE, POLL_EVERY, wait_until, wal};
-use crate::volume::{seed_of_run, volume};
+use bsd::check::volume::{seed_of_run, volume};
 
 /// Clients at work, each on a thread.
 pub(super) const CLIENTS: usize = 8;

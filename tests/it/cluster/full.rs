@@ -24,7 +24,7 @@ use super::rules::wait_until_alike;
 use crate::faults::SmallDisk;
 use crate::harness::{Launch, PATIENCE, POLL_EVERY, wait_until};
 use crate::space::fill_up;
-use crate::volume::{seed_of_run, volume};
+use bsd::check::volume::{seed_of_run, volume};
 
 /// Bytes of a job that fills a disk.
 const LARGE: usize = 256 << 10;

@@ -455,8 +455,8 @@ mod steered {
     use crate::harness::{PATIENCE, POLL_EVERY};
     use crate::http::{address, send};
     use crate::tls::House;
-    use crate::volume::seed_of_run;
     use crate::wire::Wire;
+    use bsd::check::volume::seed_of_run;
 
     /// Ask a member to `remove` another one, or to transfer leadership to it with `transfer`; the
     /// answer's status and body.

@@ -12,7 +12,7 @@ use bsd::storage::convert::beanstalkd::export;
 use super::binlog::{Job, Version, job};
 use super::*;
 use crate::harness::wal;
-use crate::volume::{seed_of_run, volume};
+use bsd::check::volume::{seed_of_run, volume};
 
 const V7: Version = Version::V7;
 const SECTOR: usize = 512;

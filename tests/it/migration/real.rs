@@ -9,8 +9,8 @@ use tempfile::TempDir;
 
 use super::text;
 use crate::harness::{Launch, Server, complaints, wait_until, wal};
-use crate::volume::{seed_of_run, volume};
 use crate::wire::{Wire, inserted, job_of};
+use bsd::check::volume::{seed_of_run, volume};
 use bsd::random::Random;
 
 const TUBES: usize = 50;

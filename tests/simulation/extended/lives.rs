@@ -10,8 +10,8 @@ use bsd::storage::{SimFs, SyncPolicy};
 use bsd::types::Ticket;
 
 use super::super::driver::{MS_NS, TUBES, after_restart, beginning, options};
-use super::super::seeds::number;
 use super::world::{Crashed, Known, Point, World, assert_keys, state_of};
+use bsd::check::volume::{number, volume};
 
 const RUNS: u64 = 120;
 const LIVES: usize = 3;
@@ -248,8 +248,8 @@ fn lives_under_policies_lose_nothing_and_do_nothing_twice() {
     let seeds = match number("BSD_EXTENDED_SEED") {
         Some(seed) => seed..seed + 1,
         None => {
-            let scale = number("BSD_TEST_SCALE").unwrap_or(1);
-            0..number("BSD_EXTENDED_RUNS").unwrap_or(RUNS * scale)
+            let scale = volume("BSD_TEST_SCALE", 1);
+            0..volume("BSD_EXTENDED_RUNS", RUNS * scale)
         }
     };
     let is_one = seeds.end - seeds.start == 1;

@@ -2,6 +2,7 @@
 
 use super::super::driver::disk_bytes;
 use super::*;
+use bsd::check::volume::{number, volume};
 
 /// Runs.
 impl Cluster {
@@ -190,11 +191,10 @@ impl Cluster {
 /// `BSD_REPLICA_SEED` repeats one run; `BSD_REPLICA_RUNS` says how many there are beside those that
 /// once failed.
 fn runs(count: u64, found: &[u64]) -> Vec<u64> {
-    let of = |name| std::env::var(name).ok()?.parse::<u64>().ok();
-    match of("BSD_REPLICA_SEED") {
+    match number("BSD_REPLICA_SEED") {
         Some(seed) => vec![seed],
         None => {
-            let count = of("BSD_REPLICA_RUNS").unwrap_or(count);
+            let count = volume("BSD_REPLICA_RUNS", count);
             found.iter().copied().chain(0..count).collect()
         }
     }

@@ -11,6 +11,7 @@ use super::timer::ELECTION_TICKS;
 use super::*;
 use crate::ledger::Identity;
 use crate::member::{ClusterId, Member, Votes};
+use bsd::check::volume::volume;
 use bsd::random::Random;
 use bsd::storage::SimFs;
 use bsd::storage::disk::Fs;
@@ -629,11 +630,8 @@ fn anything(random: &mut Random, node: &Node) -> Message {
 /// `BSD_PEER_RUNS` says how many peers there are.
 #[test]
 fn no_message_makes_a_node_panic() {
-    let runs = std::env::var("BSD_PEER_RUNS")
-        .ok()
-        .and_then(|it| it.parse().ok());
     let (mut refused, mut taken, mut leads) = (0, 0, 0);
-    for seed in 1..=runs.unwrap_or(2_000_u64) {
+    for seed in 1..=volume("BSD_PEER_RUNS", 2_000) {
         let mut random = Random::new(seed);
         let voters = random.below(4_u64) + 1;
         let mut node = node(random.pick(&[base(0, 0, voters), base(10, 3, voters)]));

@@ -9,7 +9,7 @@
 //!
 //! Now and then two of three are lost in thought, and a server is made of the third (`survivors`).
 //!
-//! `BSD_SEAT_RUNS` histories, from `BSD_SEAT_FIRST` on; a failure names its seed.
+//! `BSD_MEMBER_RUNS` histories, from `BSD_MEMBER_FIRST` on; a failure names its seed.
 
 mod copies;
 mod leads;
@@ -29,7 +29,7 @@ use crate::ledger::{Base, Identity, Ledger, Sizes};
 use crate::ledger_dir;
 use crate::member::{ClusterId, Member, Members, NodeId, Votes};
 use crate::node::{self, Change, Mark, Node, Role, Settings};
-use crate::seeds::{number, run_each};
+use bsd::check::volume::{run_each, volume};
 use bsd::engine::{Engine, Options, ReplySink};
 use bsd::protocol::{Command, Reply, Request, encode};
 use bsd::random::Random;
@@ -677,11 +677,11 @@ fn history(seed: u64) -> Seen {
 
 #[test]
 fn no_acknowledged_job_is_lost_whatever_happens_to_members_and_their_network() {
-    let first = number("BSD_SEAT_FIRST").unwrap_or(0);
-    let runs = number("BSD_SEAT_RUNS").unwrap_or(RUNS);
+    let first = volume("BSD_MEMBER_FIRST", 0);
+    let runs = volume("BSD_MEMBER_RUNS", RUNS);
     let repeat = |seed| {
         format!(
-            "BSD_SEAT_FIRST={seed} BSD_SEAT_RUNS=1 cargo test -p bsd-cluster --lib \
+            "BSD_MEMBER_FIRST={seed} BSD_MEMBER_RUNS=1 cargo test -p bsd-cluster --lib \
              replica::tests::no_acknowledged"
         )
     };

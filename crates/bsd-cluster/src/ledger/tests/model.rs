@@ -3,6 +3,7 @@
 
 use super::crash::Twin;
 use super::*;
+use bsd::check::volume::volume;
 use bsd::random::Random;
 use bsd::storage::disk::sim::{Errno, Fault};
 
@@ -106,10 +107,8 @@ fn live(seed: u64) {
 
 #[test]
 fn random_lives_never_lose_what_was_committed() {
-    let number =
-        |name, default| std::env::var(name).map_or(default, |text| text.parse().expect("a number"));
-    let first = number("BSD_LEDGER_FIRST", 0);
-    for seed in first..first + number("BSD_LEDGER_RUNS", 300) {
+    let first = volume("BSD_LEDGER_FIRST", 0);
+    for seed in first..first + volume("BSD_LEDGER_RUNS", 300) {
         if std::panic::catch_unwind(|| live(seed)).is_err() {
             panic!(
                 "to repeat: BSD_LEDGER_FIRST={seed} BSD_LEDGER_RUNS=1 cargo test -p bsd-cluster random_lives"

@@ -1,19 +1,50 @@
-//! Runs that a seed determines, as many at a time as there are processors: each on one thread.
+//! How much a test does, and from which seed: variables of the environment say. Runs of many seeds.
 
 use std::num::NonZero;
 use std::ops::{AddAssign, Range};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Mutex, PoisonError};
-use std::thread;
+use std::{env, thread};
 
 /// A number from the environment.
-pub(super) fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok()?.parse().ok()
+///
+/// # Panics
+/// The variable is set, and is not a number.
+pub fn number(variable: &str) -> Option<u64> {
+    let value = env::var_os(variable)?;
+    let number = value.to_str().and_then(|value| value.parse().ok());
+    Some(number.unwrap_or_else(|| panic!("{variable} is not a number: {}", value.display())))
 }
 
-/// Adds up what the runs of all seeds return. If one panics no more begin, and the panic goes on
-/// when the others are over; `repeat` is the command that repeats a seed.
-pub(super) fn run_each<T: AddAssign + Default + Send>(
+/// A number from the environment, or `default` without it.
+///
+/// # Panics
+/// As [`number`].
+pub fn volume(variable: &str, default: u64) -> u64 {
+    number(variable).unwrap_or(default)
+}
+
+/// The seed in `variable`, or a new one; either way it is printed under that name, so that it
+/// repeats a run.
+///
+/// # Panics
+/// As [`number`].
+pub fn seed_of_run(variable: &str) -> u64 {
+    let seed = number(variable).unwrap_or_else(|| {
+        let elapsed = std::time::UNIX_EPOCH.elapsed();
+        elapsed.map_or(1, |time| time.as_nanos() as u64)
+    });
+    println!("{variable}={seed}");
+    seed
+}
+
+/// Adds up what the runs of all seeds return; as many run at a time as there are processors. If one
+/// panics no more begin, and the panic goes on when the others are over; `repeat` is the command
+/// that repeats a seed.
+///
+/// # Panics
+/// A run has panicked.
+pub fn run_each<T: AddAssign + Default + Send>(
     seeds: Range<u64>,
     repeat: impl Fn(u64) -> String + Sync,
     run: impl Fn(u64) -> T + Sync,
