@@ -223,17 +223,16 @@ fn wait(api: &Api, mut asked: Value, at_most: Option<u32>) -> Result<Value, Fail
         if each.iter().all(|it| it["state"] == "made") {
             return Ok(answer(each));
         }
-        let mut pending = each.iter().filter(|it| is_pending(it)).peekable();
-        if pending.peek().is_none() {
-            return Err(undone(&each, &Value::Null));
-        }
+        let pending: Vec<_> = each.iter().filter(|it| is_pending(it)).collect();
         let now = clock.now().mono;
-        if at_most.is_some_and(|seconds| now.0 >= i64::from(seconds) * SECOND_NS) {
+        let is_over = at_most.is_some_and(|seconds| now.0 >= i64::from(seconds) * SECOND_NS);
+        if pending.is_empty() || is_over {
             return Err(undone(&each, &Value::Null));
         }
         std::thread::sleep(LOOK_EVERY);
         let server = api.get("/server")?;
-        if pending.any(|it| trouble_of(&server, &it["url"]).is_some()) {
+        let is_troubled = |it: &&Value| trouble_of(&server, &it["url"]).is_some();
+        if pending.iter().any(is_troubled) {
             let lasted = now.since(*troubled.get_or_insert(now));
             if u128::try_from(lasted).is_ok_and(|it| it >= api.timeout.as_nanos()) {
                 return Err(undone(&each, &server));
