@@ -247,7 +247,7 @@ fn without_syncing_no_sync_is_made_on_the_way_of_a_command() {
     let (waited_for, others): (Vec<&Call>, Vec<&Call>) =
         syncs.partition(|call| call.thread == put.thread);
     assert!(waited_for.is_empty(), "{waited_for:#?}");
-    // Where the client stands still for a tenth of a second, a thread syncs what marks the end.
+    // When the client sends nothing for a tenth of a second, another thread syncs the marker of the end.
     assert!(others.len() < 50, "of 100 commands: {others:#?}");
 }
 

@@ -17,7 +17,7 @@ pub enum Stage {
     Starting,
     /// The loop runs.
     Running,
-    /// It stands still: a member of a cluster reads its log again.
+    /// It is paused: a member of a cluster reads its log again.
     Reading,
     /// It was asked to stop.
     Stopping,

@@ -46,7 +46,7 @@ fn segment(bytes: &[u8]) {
                 None => return,
             },
         }
-        assert!(reader.at() > before, "the reader stands still at {before}");
+        assert!(reader.at() > before, "the reader stays at {before}");
     }
 }
 

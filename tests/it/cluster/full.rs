@@ -286,7 +286,7 @@ fn fill_disks(part: Part) {
                 _ => (site.cluster.leader(), "leader"),
             };
             let took = strike(&mut site, victim, &history, &mut random);
-            println!("{round}: {part:?} of a {role}: work stood still for {took:?}");
+            println!("{round}: {part:?} of a {role}: no work was done for {took:?}");
             let words = || site.cluster.words();
             history.assert_sound(&format!("{round}: {part:?} of a {role}"), words);
             let said = site.cluster.words_of(victim).lines().count();

@@ -222,7 +222,7 @@ mod tests {
         let mut room = Room::default();
         assert_eq!(lead_beside(&mut room, true, 0, 1_500), [1_000]);
         room.fell(Time(1_500 * MS));
-        // The other one stood still, and this one was elected again.
+        // The other one did not answer, and this one was elected again.
         assert_eq!(lead_beside(&mut room, true, 3_000, 12_000), [11_500]);
     }
 

@@ -572,7 +572,7 @@ fn g09_a_member_that_says_nothing_is_not_connected_and_when_it_was_last_heard_of
     };
     first.turn().unwrap();
     assert!(of_peer(&first).is_connected);
-    // It stands still, and its connection stands.
+    // It does not run, and its connection stays open.
     let begun = first.now.mono;
     first.until("it is missed", |site| {
         site.now.mono.since(begun) > 4 * SECOND_NS && !site.leads()
