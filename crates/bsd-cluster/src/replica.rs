@@ -65,8 +65,8 @@ pub enum Standing {
 enum Until {
     /// This entry is committed. Anyone who could commit it still led after all questions up to this one.
     Committed(u64, u64),
-    /// This question is answered.
-    Confirmed(u64),
+    /// This question is answered, and this entry is committed: the last one that was decided before.
+    Confirmed(u64, u64),
 }
 
 #[derive(Debug)]
@@ -93,8 +93,12 @@ pub struct Replica {
     acknowledged: u64,
     /// The last question, whether this node still leads.
     asked: u64,
-    /// The last stamp that was known to be committed and to be confirmed.
+    /// The last entry that the queue has decided in this lead, or that it began with.
+    decided: u64,
+    /// The last stamp that was known to be committed, the last one of these that a leading queue has
+    /// decided, and the last question that was answered.
     committed: Stamp,
+    own: Stamp,
     confirmed: u64,
     /// The log needs a moment without requests.
     is_quieting: bool,
@@ -125,7 +129,9 @@ impl Replica {
             turn: 0,
             acknowledged: 0,
             asked: 0,
+            decided: 0,
             committed: engine.stamp(),
+            own: engine.stamp(),
             confirmed: 0,
             is_quieting: false,
             room: Room::default(),
@@ -161,6 +167,7 @@ impl Replica {
         {
             let index = self.node.last_index();
             follower.lead(Stamp { index, term }, now)?;
+            (self.decided, self.own) = (index, self.committed);
             // What happened just now, as the rest of a kick, waits for this turn, even if the turn may
             // propose nothing.
             self.turn += 1;
@@ -174,6 +181,7 @@ impl Replica {
         };
         if !self.node.takes_proposals() {
             // Leadership is being transferred, or the ledger's disk is full.
+            self.is_quieting = false;
             return Ok(Standing::Pauses);
         }
         let index = self.node.last_index() + 1;
@@ -250,9 +258,13 @@ impl Replica {
             engine.follow_on(now)?;
             return Ok(());
         }
+        if !self.node.takes_proposals() {
+            // What has happened meanwhile, as the end of a connection, is formed later, or never.
+            return Ok(());
+        }
         if self.is_quieting {
             engine.use_quiet(now)?;
-        } else if self.node.takes_proposals() {
+        } else {
             engine.tick(now, sink)?;
         }
         engine.commit(now)?;
@@ -280,12 +292,13 @@ impl Replica {
                 }
             }
         }
+        self.decided = last.unwrap_or(self.decided);
         if has_replied {
             let until = match last {
                 Some(index) => Until::Committed(index, self.asked),
                 None => {
                     self.asked = self.node.confirm_read();
-                    Until::Confirmed(self.asked)
+                    Until::Confirmed(self.asked, self.decided)
                 }
             };
             let turn = self.turn;
@@ -340,6 +353,8 @@ impl Replica {
             if leading.is_none_or(|term| entry.mark.term != term) || is_falling {
                 self.pending_bytes += cost(&entry);
                 self.pending.push_back(entry);
+            } else {
+                self.own = self.committed;
             }
         }
         if let Some(role) = role {
@@ -356,9 +371,10 @@ impl Replica {
         if self.room.is_ledger_full() {
             return Ok(());
         }
-        if engine.leads_in().is_some() && self.pending.is_empty() {
-            engine.release(self.committed, now)?;
-            self.node.applied(self.committed.index);
+        if engine.leads_in().is_some() {
+            // What another leader has decided since comes behind what this queue has, once it follows.
+            engine.release(self.own, now)?;
+            self.node.applied(self.own.index);
         } else if let Some(follower) = engine.as_follower() {
             self.apply(follower, now)?;
         }
@@ -451,7 +467,9 @@ impl Replica {
             while let Some(Barrier { turn, until }) = self.barriers.front()
                 && match until {
                     Until::Committed(index, _) => *index <= self.committed.index,
-                    Until::Confirmed(number) => *number <= self.confirmed,
+                    Until::Confirmed(number, index) => {
+                        *number <= self.confirmed && *index <= self.committed.index
+                    }
                 }
             {
                 self.acknowledged = *turn;

@@ -2,6 +2,7 @@
 
 use raft::eraftpb::{Entry, Message, MessageType};
 
+use super::room::Ask;
 use super::*;
 use crate::replica::ENTRY_COST;
 
@@ -100,6 +101,83 @@ fn an_entry_of_another_leader_lets_no_reply_leave() {
     assert_eq!((world.seen.fell, world.seen.replies), (fell + 1, told));
 }
 
+/// It was paused while two others led one after the other: it hears of both in one turn.
+#[test]
+fn what_it_decided_is_applied_although_the_entry_behind_it_is_of_another_leader() {
+    let mut world = World::new(1);
+    world.peace();
+    let leader = world.leader().unwrap();
+    world.wires.clear();
+    world.cut.extend((0..3).map(|other| (leader, other)));
+    world.script = vec![Ask::Put(10)];
+    world.pass_time();
+    world.turn(leader, false);
+    let life = world.life(leader);
+    let Told::Inserted(id) = life.waiting[0].told else {
+        panic!("it is not put");
+    };
+    let status = life.replica.status();
+    assert_eq!(status.last, status.commit + 1);
+    let mut message = append(&world, leader, 1, status.term + 1);
+    (message.index, message.commit) = (status.last, status.last + 1);
+    message.entries[0].index = status.last + 1;
+    world.life(leader).replica.step(message);
+    for _ in 0..5 {
+        world.pass_time();
+        world.turn(leader, false);
+    }
+    let life = world.life(leader);
+    assert_eq!(life.engine.stamp().index, status.last + 1);
+    assert!(life.engine.queue().job(id).is_some());
+}
+
+/// An entry of a turn without a reply, as of a schedule, is on its way when a reserve asks for nothing
+/// but whether this member still leads.
+#[test]
+fn a_reply_waits_for_what_was_decided_before_it_without_a_reply() {
+    let mut world = World::new(1);
+    world.peace();
+    let leader = world.leader().unwrap();
+    world.wires.clear();
+    world.pass_time();
+    let now = world.now;
+    let life = world.life(leader);
+    let mut replies = Replies(Vec::new());
+    for (ask, has_replied) in [(Ask::Put(10), false), (Ask::Peek(JobId(1)), true)] {
+        let standing = life.replica.begin(&mut life.engine, now).unwrap();
+        assert_eq!(standing, Standing::Serves);
+        life.serve(vec![ask], now, &mut replies);
+        life.replica
+            .decide(&mut life.engine, &mut replies, now)
+            .unwrap();
+        life.replica.propose(&mut life.engine, has_replied).unwrap();
+    }
+    let (asked, turn) = (life.replica.asked, life.replica.turn);
+    let mut sent = life.replica.outbox();
+    sent.extend(life.replica.persist(&mut life.engine, now).unwrap());
+    let heartbeats = sent
+        .into_iter()
+        .filter(|it| it.msg_type == MessageType::MsgHeartbeat);
+    for message in heartbeats {
+        let to = message.to as usize - 1;
+        world.wires.push((now.mono, to, message));
+    }
+    for _ in 0..20 {
+        world.turns(1);
+        world
+            .wires
+            .retain(|(_, _, message)| message.entries.is_empty());
+    }
+    let life = world.life(leader);
+    assert!(life.replica.confirmed >= asked, "it still leads");
+    assert!(
+        life.replica.acknowledged < turn,
+        "its entry is on no other disk"
+    );
+    world.turns(1_000);
+    assert!(world.life(leader).replica.acknowledged >= turn);
+}
+
 #[test]
 fn t18_who_cannot_apply_takes_a_bounded_number_of_entries_and_goes_on_when_it_can() {
     const MAX: usize = 10_000;
@@ -132,6 +210,37 @@ fn t18_who_cannot_apply_takes_a_bounded_number_of_entries_and_goes_on_when_it_ca
         life.replica.advance(&mut life.engine, now).unwrap();
     }
     assert_eq!(send(&mut world).1, last + COUNT);
+}
+
+/// While leadership is being transferred nothing may be proposed, and connections end all the same.
+#[test]
+fn a_delivery_that_fails_while_nothing_may_be_proposed_is_counted_later() {
+    let mut world = World::new(1);
+    world.peace();
+    let told = world.ask(&[Ask::Limit, Ask::Put(10), Ask::Reserve]);
+    let Told::Reserved(id, _) = told[2] else {
+        panic!("{told:?}");
+    };
+    let leader = world.leader().unwrap();
+    world.cut.extend((0..3).map(|other| (leader, other)));
+    world.pass_time();
+    let now = world.now;
+    let life = world.life(leader);
+    life.replica.node.hand_over().expect("a peer is there");
+    let client = life.client.take().unwrap();
+    life.engine.disconnect(client, now);
+    for _ in 0..10 {
+        world.turns(1);
+        let status = world.life(leader).replica.status();
+        assert_eq!(status.last, status.commit);
+    }
+    world.cut.clear();
+    world.oracle.delete_asked.insert(id);
+    world.turns(5_000);
+    let told = world.ask(&[Ask::Reserve]);
+    assert!(matches!(&told[0], Told::Other(reply) if reply == b"TIMED_OUT\r\n"));
+    let leader = world.leader().unwrap();
+    assert!(world.life(leader).engine.queue().job(id).is_none());
 }
 
 /// It begins to lead while leadership is being transferred, so it may propose nothing in that turn.

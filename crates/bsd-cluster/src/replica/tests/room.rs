@@ -1,6 +1,9 @@
 //! The disks of several members are full at once: puts end while a majority still has room for the
 //! deletes, and all deletes go through.
 
+use bsd::policy::{DeadLetter, Policy, tubes};
+use bsd::protocol::SetPolicy;
+
 use super::*;
 
 /// A request of a client.
@@ -14,6 +17,9 @@ pub(super) enum Ask {
     PutDelayed(u32),
     Delete(JobId),
     Peek(JobId),
+    Reserve,
+    /// A delivery of the default tube that fails is the last one.
+    Limit,
 }
 
 /// Clients ask for this many puts at a time.
@@ -30,12 +36,23 @@ impl Life {
                 Ask::Put(size) => (vec![b'x'; *size], 0),
                 Ask::Text(text) => (text.clone().into_bytes(), 0),
                 Ask::PutDelayed(seconds) => (Vec::new(), *seconds),
-                Ask::Delete(_) | Ask::Peek(_) => (Vec::new(), 0),
+                Ask::Delete(_) | Ask::Peek(_) | Ask::Reserve | Ask::Limit => (Vec::new(), 0),
             };
             let put = Command::put(0, delay, 60, &body);
             let (asked, command) = match ask {
                 Ask::Delete(id) => (Asked::Delete(id), Command::Delete(id)),
                 Ask::Peek(id) => (Asked::Other, Command::Peek(id)),
+                Ask::Reserve => (Asked::Other, Command::reserve(Some(Duration::ZERO))),
+                Ask::Limit => {
+                    let policy = Policy {
+                        delivery_limit: Some(1),
+                        dead_letter: DeadLetter::Delete,
+                        ..Policy::default()
+                    };
+                    let tubes = tubes("default").unwrap();
+                    let set = SetPolicy { tubes, policy };
+                    (Asked::Other, Command::SetPolicy(Box::new(set)))
+                }
                 Ask::Put(_) | Ask::Text(_) | Ask::PutDelayed(_) => (Asked::Put(body.clone()), put),
             };
             let request = Request::Command(command);
