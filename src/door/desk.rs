@@ -144,16 +144,16 @@ impl Desk {
         self.shared.channel.settle(more, less);
     }
 
-    /// True while long work is under way.
-    #[must_use]
-    pub fn has_works(&self) -> bool {
-        !self.works.is_empty()
-    }
-
     /// How many calls have arrived in total.
     #[must_use]
     pub fn taken(&self) -> u64 {
         self.taken
+    }
+
+    /// How many answers have waited for a ticket in total.
+    #[must_use]
+    pub fn answers(&self) -> u64 {
+        self.seats.answers()
     }
 
     /// True when [`Desk::serve`] has something to do at once.

@@ -55,6 +55,8 @@ pub(super) struct Seats {
     seats: Vec<Option<Seat>>,
     /// In the order of tickets.
     parked: VecDeque<Parked>,
+    /// How many there were in total.
+    answers: u64,
     timers: BTreeSet<Timer>,
     next_timer: u64,
     /// The session whose command is running, and its answer.
@@ -148,11 +150,16 @@ impl Seats {
         let bytes = size_of_outcome(&outcome).max(size);
         self.more.bytes += bytes - size;
         let token = self.of(client).token;
+        self.answers += 1;
         self.parked.push_back(Parked {
             after,
             load: Load { calls: 1, bytes },
             answer: Given::Outcome(token, giver, outcome),
         });
+    }
+
+    pub(super) fn answers(&self) -> u64 {
+        self.answers
     }
 
     /// Park the answer to a call that was not counted while it waited.
@@ -174,6 +181,7 @@ impl Seats {
         finish: Box<dyn FnOnce() + Send>,
         size: usize,
     ) {
+        self.answers += 1;
         self.parked.push_back(Parked {
             after,
             load: Load {

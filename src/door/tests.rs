@@ -547,6 +547,24 @@ fn a_task_that_is_cancelled_ends_with_what_was_done_and_one_that_is_dropped_just
 }
 
 #[test]
+fn an_answer_counts_in_the_turn_in_which_it_has_a_ticket_whenever_it_was_asked_for() {
+    let (door, mut turns) = by_hand();
+    turns.slice = 1;
+    let mut task = sent(door.start(puts(3, None).0));
+    let mut answered = Vec::new();
+    for _ in 0..10 {
+        let before = turns.desk.answers();
+        turns.run();
+        answered.push(turns.desk.answers() - before);
+        assert!(answered.contains(&1) || look(&mut task).is_none());
+        turns.commit();
+    }
+    assert_eq!(answered.iter().sum::<u64>(), 1);
+    assert_eq!(answered[0], 0, "it takes several turns: {answered:?}");
+    assert!(look(&mut task).is_some());
+}
+
+#[test]
 fn a_disk_that_fails_is_reported_to_all_who_were_promised_something_and_all_who_come() {
     let disk = SimFs::new(1);
     let (door, mut turns) = by_hand_within(Bounds::default(), Some(&disk));

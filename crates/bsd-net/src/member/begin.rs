@@ -257,7 +257,7 @@ impl Member {
             desk,
             reported_at: None,
             said: None,
-            calls_before: 0,
+            answers_before: 0,
             forwarded: 0,
             stops_at: None,
             is_over: false,

@@ -122,8 +122,8 @@ pub struct Member {
     reported_at: Option<Time>,
     /// The role that was logged last.
     said: Option<Role>,
-    /// Calls of other threads that had come before this turn.
-    calls_before: u64,
+    /// Answers to calls of other threads that had been parked before this turn.
+    answers_before: u64,
     /// Clients that are passed on.
     forwarded: u64,
     /// It stops when another one leads, or then.
@@ -498,10 +498,9 @@ impl Member {
         }
         self.draining
             .agree(replica, &mut self.peers, &mut core.engine);
-        let calls = core.desk.taken();
-        let has_answered = calls != self.calls_before || core.desk.has_works();
-        self.calls_before = calls;
-        let replied = core.outputs.replied() > 0 || has_answered;
+        let answers = core.desk.answers();
+        let replied = core.outputs.replied() > 0 || answers != self.answers_before;
+        self.answers_before = answers;
         replica.propose(&mut core.engine, replied)?;
         for turns in 1.. {
             persist(replica, &mut self.peers, &mut core.engine, now)?;
