@@ -399,20 +399,19 @@ impl Seats {
         now: Now,
         others: &mut dyn ReplySink,
     ) {
-        let waiting = &mut self.of(client).waiting;
         let is_due = |waiting: &Waiting| waiting.timer.is_some_and(|(until, ..)| until <= now.mono);
-        if waiting.len() > 1 {
-            let (due, rest) = std::mem::take(waiting).into_iter().partition(is_due);
-            *waiting = rest;
-            for one in Vec::from(due) {
-                self.park_uncounted(client, engine.after(), one.giver, Ok(Answer::NoJob));
-            }
-            if self.of(client).waiting.is_empty() {
-                engine.stop_waiting(client);
-            }
-        } else if waiting.front().is_some_and(is_due) {
-            // If the client watches very many tubes, the search may not have examined all of them
-            // yet.
+        let waiting = &mut self.of(client).waiting;
+        let is_first_due = waiting.front().is_some_and(is_due);
+        let behind = waiting.split_off(waiting.len().min(1));
+        let (due, rest): (VecDeque<_>, VecDeque<_>) = behind.into_iter().partition(is_due);
+        waiting.extend(rest);
+        for one in due {
+            self.park_uncounted(client, engine.after(), one.giver, Ok(Answer::NoJob));
+        }
+        if is_first_due {
+            // The engine's client waits on its terms, of one job or of several: it starts again for the
+            // next caller. If the client watches very many tubes, the search may not have examined all
+            // of them yet.
             engine.half_closed(client, now, &mut Replies::new(self, others));
         }
     }

@@ -209,6 +209,37 @@ fn two_who_wait_in_a_session_until_the_same_time_are_told_apart() {
 }
 
 #[test]
+fn who_waits_in_a_session_gets_what_it_asked_for_when_the_one_before_it_has_given_up() {
+    for is_batch_first in [true, false] {
+        let (door, mut turns) = by_hand();
+        let worker = door.session();
+        let wait = |is_batch, timeout| match is_batch {
+            true => sent(worker.run(Command::ReserveBatch {
+                most: 10,
+                timeout: Some(timeout),
+            })),
+            false => sent(worker.reserve(Some(timeout))),
+        };
+        let mut hasty = wait(is_batch_first, SECOND);
+        let mut patient = wait(!is_batch_first, 3 * SECOND);
+        turns.turn();
+        turns.pass(SECOND);
+        turns.turn();
+        assert_eq!(look(&mut hasty), Some(Ok(Answer::NoJob)));
+        assert_eq!(look(&mut patient), None);
+        for id in 1..=2 {
+            let inserted = turns.answer(door.session().run(put(b"a")));
+            assert_eq!(inserted, Ok(Answer::Inserted(JobId(id))));
+        }
+        let answer = look(&mut patient).unwrap().unwrap();
+        let is_batch = matches!(answer, Answer::ReservedMany(_));
+        assert_eq!(is_batch, !is_batch_first, "{answer:?}");
+        assert_eq!(turns.state(JobId(1)), JobState::Reserved);
+        assert_eq!(turns.state(JobId(2)), JobState::Ready);
+    }
+}
+
+#[test]
 fn other_calls_of_a_session_go_ahead_of_who_waits_in_it() {
     let (door, mut turns) = by_hand();
     let session = door.session();
@@ -508,6 +539,24 @@ fn long_work_is_done_in_steps_beside_calls_and_comes_back_when_it_is_over() {
 }
 
 #[test]
+fn an_answer_counts_in_the_turn_in_which_it_has_a_ticket_whenever_it_was_asked_for() {
+    let (door, mut turns) = by_hand();
+    turns.slice = 1;
+    let mut task = sent(door.start(puts(3, None).0));
+    let mut answered = Vec::new();
+    for _ in 0..10 {
+        let before = turns.desk.answers();
+        turns.run();
+        answered.push(turns.desk.answers() - before);
+        assert!(answered.contains(&1) || look(&mut task).is_none());
+        turns.commit();
+    }
+    assert_eq!(answered.iter().sum::<u64>(), 1);
+    assert_eq!(answered[0], 0, "it takes several turns: {answered:?}");
+    assert!(look(&mut task).is_some());
+}
+
+#[test]
 fn work_that_wants_to_wait_is_left_alone_until_then() {
     let (door, mut turns) = by_hand();
     let (work, done) = puts(2, Some(SECOND));
@@ -544,24 +593,6 @@ fn a_task_that_is_cancelled_ends_with_what_was_done_and_one_that_is_dropped_just
     assert_eq!(dropped.load(Ordering::Relaxed), before);
     assert!(!turns.desk.has_more(turns.now));
     assert_eq!(door.load(), (0, 0));
-}
-
-#[test]
-fn an_answer_counts_in_the_turn_in_which_it_has_a_ticket_whenever_it_was_asked_for() {
-    let (door, mut turns) = by_hand();
-    turns.slice = 1;
-    let mut task = sent(door.start(puts(3, None).0));
-    let mut answered = Vec::new();
-    for _ in 0..10 {
-        let before = turns.desk.answers();
-        turns.run();
-        answered.push(turns.desk.answers() - before);
-        assert!(answered.contains(&1) || look(&mut task).is_none());
-        turns.commit();
-    }
-    assert_eq!(answered.iter().sum::<u64>(), 1);
-    assert_eq!(answered[0], 0, "it takes several turns: {answered:?}");
-    assert!(look(&mut task).is_some());
 }
 
 #[test]
