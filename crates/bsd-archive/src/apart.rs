@@ -62,6 +62,8 @@ pub(super) enum Found {
     Base(Head, BaseList),
     /// The claim of a writer: the one before it had put the mark of a pin, and no base.
     Claim,
+    /// Nothing is there.
+    Missing(Bad),
     Bad(Bad),
 }
 
@@ -93,15 +95,15 @@ impl Marks {
         log: LogId,
         number: u64,
     ) -> Result<Found, Trouble> {
-        let bad = |what: String| {
-            let name = numbered(&chain_dir(log), number);
-            Found::Bad(Bad { name, what })
-        };
+        let name = numbered(&chain_dir(log), number);
         Ok(match base(reader, log, number)? {
             Some(Ok((head, list))) => Found::Base(head, list),
-            Some(Err(what)) => bad(what),
+            Some(Err(what)) => Found::Bad(Bad { name, what }),
             None if self.claims.contains(&number) => Found::Claim,
-            None => bad("it is missing, and its mark says that it stays".to_owned()),
+            None => {
+                let what = "it is missing, and its mark says that it stays".to_owned();
+                Found::Missing(Bad { name, what })
+            }
         })
     }
 }

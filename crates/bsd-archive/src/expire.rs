@@ -13,8 +13,10 @@
 //!
 //! A base that becomes one apart is read back, too. If it is damaged, another one of its day or week
 //! stays. If there is no other, or it is pinned, the base before it becomes the oldest: with the links
-//! after that one the same state can still be made. If the list of a pinned base
-//! cannot be read, its parts are not known, and so no part is removed.
+//! after that one the same state can still be made. So it is where the list of a base cannot be read: its
+//! day lies between those of the bases beside it, and each of these days needs another base, or none.
+//! If the list of a pinned base cannot be read, or of one that stays apart and has no other in its place,
+//! then its parts are not known, and so no part is removed.
 //!
 //! Another run may want to keep a base that this one removes. It marks the base before it looks
 //! whether that is still there; this one looks for marks after it has removed the base. So at least one
@@ -24,7 +26,7 @@
 //! so its parts have a greater [`Part::since`](super::format::Part::since) than the number of the
 //! base that stays; and it uses no other parts than those of the newest complete base.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use super::apart::{Found as Marked, Marks, State};
 use super::chain::{Bad, LOOK_BACK_MAX, base, begin, check_parts};
@@ -244,7 +246,7 @@ pub fn plan(
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Found, Trouble> {
     let mut skipped = Vec::new();
-    let Some(lists) = Lists::read(reader, log, &mut skipped)? else {
+    let Some(mut lists) = Lists::read(reader, log, &mut skipped)? else {
         return Ok(Found {
             plan: None,
             skipped,
@@ -260,8 +262,18 @@ pub fn plan(
     };
     let mut next = choose(&lists.bases, since_ns, keep.bases);
     let (mut sound, mut broken) = (HashSet::new(), BTreeSet::new());
+    if thinning.is_on() {
+        let oldest = next.map_or(0, |index| lists.bases[index].number);
+        let passed = lists.unread_bases.range(..oldest);
+        skipped.extend(passed.map(|(_, bad)| bad.clone()));
+    }
+    lists.hold_unread_apart(thinning);
     let mut plan = None;
     while let Some(index) = next {
+        if let Some(before) = lists.before_unread(index, thinning, &broken) {
+            next = Some(before);
+            continue;
+        }
         let apart = lists.apart(index, thinning, &broken);
         let planned = lists.gather(reader, index, &apart)?;
         if planned.is_empty() {
@@ -333,8 +345,12 @@ struct Lists {
     bases: Vec<Candidate>,
     /// Those that are apart already.
     apart: Vec<Candidate>,
+    /// Bases of the chain whose lists cannot be read, and which are not pinned.
+    unread_bases: BTreeMap<u64, Bad>,
+    /// Those that are apart, and are not pinned. Of one that is missing nothing is left.
+    unread_apart: Vec<u64>,
     marks: Marks,
-    /// Pinned bases whose lists cannot be read.
+    /// Bases that stay, and whose lists cannot be read.
     unread: BTreeSet<u64>,
     names: Names,
     claims: BTreeSet<u64>,
@@ -352,13 +368,15 @@ impl Lists {
         // The parts first: none of these is of a base that is complete later.
         let parts = reader.list(&parts_dir(log), "")?;
         let begin = reader.again(|store| begin(store, log))?;
-        let bases = candidates(reader, log, begin)?;
+        let (bases, mut unread_bases) = candidates(reader, log, begin)?;
         let Some(newest) = bases.last().map(|it| it.number) else {
             return Ok(None);
         };
         // After the bases: each pin was put before its base.
         let marks = Marks::read(reader, log)?;
+        unread_bases.retain(|number, _| !marks.pins.contains(number));
         let (mut apart, mut unread) = (Vec::new(), BTreeSet::new());
+        let mut unread_apart = Vec::new();
         for number in marks.before(newest) {
             let is_pinned = marks.pins.contains(&number);
             let is_known = bases.iter().any(|it| it.number == number);
@@ -372,7 +390,11 @@ impl Lists {
                 }
                 // Its mark has come meanwhile.
                 Marked::Base(..) => drop(unread.insert(number)),
-                Marked::Bad(bad) => {
+                Marked::Bad(bad) if !is_pinned => {
+                    skipped.push(bad);
+                    unread_apart.push(number);
+                }
+                Marked::Bad(bad) | Marked::Missing(bad) => {
                     skipped.push(bad);
                     if is_pinned {
                         unread.insert(number);
@@ -387,6 +409,8 @@ impl Lists {
             begin,
             bases,
             apart,
+            unread_bases,
+            unread_apart,
             marks,
             unread,
             names: names(reader, log)?.0,
@@ -419,6 +443,40 @@ impl Lists {
         let can_spare =
             base.is_none_or(|it| thinning.can_spare(it.head.wall_ns, self.times(broken)));
         self.marks.pins.contains(&number) || !can_spare
+    }
+
+    /// Nothing that is sound can stay in the place of this base, of which only the number is known.
+    fn needs_unread(&self, number: u64, thinning: Thinning, broken: &BTreeSet<u64>) -> bool {
+        let (mut before, mut after) = (0, u64::MAX);
+        for (other, wall_ns) in self.times(broken) {
+            match other < number {
+                true => before = wall_ns.max(before),
+                false => after = wall_ns.min(after),
+            }
+        }
+        !thinning.can_spare_between(before, after, self.times(broken))
+    }
+
+    /// The index of the last base before one that cannot be read and must not expire, if the base
+    /// with this index is after that. Without an older base nothing more can be had of it.
+    fn before_unread(
+        &self,
+        index: usize,
+        thinning: Thinning,
+        broken: &BTreeSet<u64>,
+    ) -> Option<usize> {
+        let passed = self.unread_bases.range(..self.bases[index].number);
+        let mut needed = passed.filter(|(number, _)| self.needs_unread(**number, thinning, broken));
+        needed.find_map(|(number, _)| self.bases.iter().rposition(|it| it.number < *number))
+    }
+
+    /// What is left of a base that stays apart is not removed, unless something else is in its place.
+    fn hold_unread_apart(&mut self, thinning: Thinning) {
+        for number in std::mem::take(&mut self.unread_apart) {
+            if self.needs_unread(number, thinning, &BTreeSet::new()) {
+                self.unread.insert(number);
+            }
+        }
     }
 
     /// Everything that is not needed if the base with this index is the oldest, and these stay apart.
@@ -497,7 +555,7 @@ impl Lists {
             marks.extend(listed.filter(is_before));
         }
         let kept = self.marks.kept.range(..oldest);
-        let kept = kept.filter(|number| !apart.contains(number));
+        let kept = kept.filter(|it| !apart.contains(it) && !self.unread.contains(it));
         marks.extend(kept.map(|number| numbered(&kept_dir(log), *number)));
         let is_gone =
             |base: u64| base < oldest && !apart.contains(&base) && !self.unread.contains(&base);
@@ -540,20 +598,30 @@ fn last_wall_ns(reader: &Reader<'_>, log: LogId, pieces: &Pieces) -> Result<Opti
     Ok(head.and_then(Result::ok).map(|head| head.wall_ns))
 }
 
-/// The bases from the link `begin` on whose lists can be read, the oldest first.
-fn candidates(reader: &Reader<'_>, log: LogId, begin: u64) -> Result<Vec<Candidate>, Trouble> {
+/// The bases from the link `begin` on whose lists can be read, the oldest first, and those whose lists
+/// cannot.
+fn candidates(
+    reader: &Reader<'_>,
+    log: LogId,
+    begin: u64,
+) -> Result<(Vec<Candidate>, BTreeMap<u64, Bad>), Trouble> {
     let marks = bases_dir(log);
-    let mut candidates = Vec::new();
+    let (mut candidates, mut unread) = (Vec::new(), BTreeMap::new());
     for mark in reader.list(&marks, "")? {
         let number = number_in(&marks, &mark.name);
         let Some(number) = number.filter(|number| *number >= begin) else {
             continue;
         };
-        if let Some(Ok((head, list))) = base(reader, log, number)? {
-            candidates.push(Candidate { number, head, list });
+        match base(reader, log, number)? {
+            None => {}
+            Some(Ok((head, list))) => candidates.push(Candidate { number, head, list }),
+            Some(Err(what)) => {
+                let name = numbered(&chain_dir(log), number);
+                unread.insert(number, Bad { name, what });
+            }
         }
     }
-    Ok(candidates)
+    Ok((candidates, unread))
 }
 
 /// The index of the newest base that is old enough to be the oldest. A clock that was set back makes

@@ -589,7 +589,7 @@ fn add_apart(
     for number in numbers {
         let faults = match marks.find(reader, log, number)? {
             Found::Claim => continue,
-            Found::Bad(fault) => vec![fault],
+            Found::Bad(fault) | Found::Missing(fault) => vec![fault],
             Found::Base(head, list) => {
                 let faults = match depth {
                     Depth::Lists => bad_parts(&parts, log, &list),

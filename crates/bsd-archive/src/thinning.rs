@@ -38,6 +38,11 @@ fn week(wall_ns: u64) -> u64 {
 }
 
 impl Thinning {
+    /// Whether a base stays for any day or week.
+    pub(super) fn is_on(&self) -> bool {
+        self.days > 0 || self.weeks > 0
+    }
+
     /// The spans of this moment for which a base stays.
     fn spans(&self, wall_ns: u64) -> impl Iterator<Item = Span> {
         let is_among = |span: u64, end: u64, count: u64| span.saturating_add(count) > end;
@@ -63,8 +68,19 @@ impl Thinning {
 
     /// Whether each span for which a base of the time `wall_ns` would stay has one of these.
     pub(super) fn can_spare(&self, wall_ns: u64, others: impl Iterator<Item = (u64, u64)>) -> bool {
+        self.can_spare_between(wall_ns, wall_ns, others)
+    }
+
+    /// The same of a base whose time is not known, but lies between these two.
+    pub(super) fn can_spare_between(
+        &self,
+        from_ns: u64,
+        to_ns: u64,
+        others: impl Iterator<Item = (u64, u64)>,
+    ) -> bool {
         let others: BTreeSet<Span> = others.flat_map(|(_, at)| self.spans(at)).collect();
-        self.spans(wall_ns).all(|span| others.contains(&span))
+        let mut days = day(from_ns)..=day(to_ns.min(self.end_ns).max(from_ns));
+        days.all(|day| self.spans(day * DAY_NS).all(|span| others.contains(&span)))
     }
 }
 
@@ -152,5 +168,31 @@ mod tests {
         assert!(!of_days.can_spare(at(SATURDAY, 8), others(79)));
         assert!(thinning(0, 1).can_spare(at(SATURDAY, 8), others(79)));
         assert!(thinning(0, 0).can_spare(at(SATURDAY, 8), others(79)));
+    }
+
+    #[test]
+    fn a_base_of_an_unknown_time_can_be_spared_where_each_day_that_may_be_its_own_has_another() {
+        let without = |day: u64| bases().filter(move |it| self::day(it.1) != day);
+        let spares = |it: Thinning, from: u64, to: u64, without_day: u64| {
+            it.can_spare_between(at(from, 20), at(to, 8), without(without_day))
+        };
+        let days = thinning(30, 0);
+        assert!(spares(days, SATURDAY - 3, SATURDAY - 1, SATURDAY - 9));
+        assert!(!spares(days, SATURDAY - 3, SATURDAY - 1, SATURDAY - 2));
+        assert!(!days.can_spare_between(at(SATURDAY, 8), u64::MAX, without(SATURDAY)));
+        // Thursday's week has another one; of longer ago than four days none stays.
+        assert!(spares(
+            thinning(0, 9),
+            SATURDAY - 3,
+            SATURDAY - 1,
+            SATURDAY - 2
+        ));
+        assert!(spares(
+            thinning(4, 0),
+            SATURDAY - 9,
+            SATURDAY - 7,
+            SATURDAY - 8
+        ));
+        assert!(thinning(0, 0).can_spare_between(0, u64::MAX, without(SATURDAY)));
     }
 }

@@ -217,6 +217,86 @@ fn where_the_only_base_of_a_day_is_damaged_the_links_before_it_stay() {
     assert_eq!((restored.base, restored.end), (before.base, last.at));
 }
 
+/// Change a byte of the list of a base. Returns its link, as it was.
+fn damage_list(world: &World, state: State) -> (String, Vec<u8>) {
+    let name = numbered(&chain_dir(LOG), state.base);
+    let sound = world.store.object(&name).unwrap();
+    let mut changed = sound.clone();
+    *changed.last_mut().unwrap() ^= 1;
+    world.store.set_object(&name, Some(changed));
+    (name, sound)
+}
+
+#[test]
+fn a_base_whose_list_cannot_be_read_is_spared_where_its_day_has_another() {
+    let (world, made) = days(8);
+    let (other, last) = (made[4], made[5]);
+    let (name, _) = damage_list(&world, last);
+    let found = found(&world, Keep { weeks: 0, ..KEEP });
+    let skipped: Vec<&String> = found.skipped.iter().map(|bad| &bad.name).collect();
+    assert_eq!(skipped, [&name]);
+    let plan = found.plan.unwrap();
+    assert!(plan.base > last.base && plan.apart.contains(&other));
+}
+
+#[test]
+fn where_the_list_of_the_only_base_of_a_day_cannot_be_read_the_links_before_it_stay() {
+    let (world, made) = days(8);
+    let (before, other, last) = (made[3], made[4], made[5]);
+    damage_list(&world, other);
+    damage_list(&world, last);
+    // Of this one nothing can be had: no older one is there.
+    damage_list(&world, made[0]);
+    damage_list(&world, made[1]);
+    let plain = Keep {
+        days: 0,
+        weeks: 0,
+        ..KEEP
+    };
+    assert!(found(&world, plain).plan.unwrap().base > last.base);
+    let found = found(&world, Keep { weeks: 0, ..KEEP });
+    assert_eq!(found.skipped.len(), 4, "{found:?}");
+    let plan = found.plan.unwrap();
+    assert_eq!(plan.base, before.base, "the last one before that day");
+    plan.carry_out(&world.store, &mut |_, _| ()).unwrap();
+    let (restored, _) = world.check(Until::Position(last.at)).unwrap();
+    assert_eq!((restored.base, restored.end), (before.base, last.at));
+}
+
+#[test]
+fn nothing_of_a_base_apart_goes_while_its_list_cannot_be_read_and_its_day_has_no_other() {
+    let (mut world, mut made) = days(8);
+    let keep = Keep { weeks: 0, ..KEEP };
+    let apart = made[5];
+    assert!(expire(&world, keep).unwrap().apart.contains(&apart));
+    let (name, sound) = damage_list(&world, apart);
+    for _ in 0..2 {
+        day(&mut world, &mut made);
+        let found = found(&world, keep);
+        assert_eq!(found.skipped[0].name, name);
+        found
+            .plan
+            .unwrap()
+            .carry_out(&world.store, &mut |_, _| ())
+            .unwrap();
+    }
+    let changed = world.store.object(&name).unwrap();
+    // It is put right again.
+    world.store.set_object(&name, Some(sound));
+    assert_restored(&world, apart);
+    world.store.set_object(&name, Some(changed));
+    for _ in 0..8 {
+        day(&mut world, &mut made);
+    }
+    found(&world, keep)
+        .plan
+        .unwrap()
+        .carry_out(&world.store, &mut |_, _| ())
+        .unwrap();
+    assert_eq!(world.store.object(&name), None, "its day is over");
+    assert_eq!(found(&world, keep).skipped, []);
+}
+
 #[test]
 fn a_hole_is_told_although_other_links_have_expired() {
     let (mut world, _) = days(8);

@@ -65,7 +65,8 @@ pub(crate) fn run(args: &ExpireArgs, out: &mut dyn Write) -> Result<u8, Failure>
     };
     for bad in &found.skipped {
         note(format_args!(
-            "{bad}; an older base stays for that; `bsd-wal archive verify` reads the rest"
+            "{bad}; a sound base stays in its place, or all that is left of it; `bsd-wal archive verify` \
+             reads the rest"
         ));
     }
     if let Some(plan) = found.plan.as_ref().filter(|_| !args.dry_run) {
