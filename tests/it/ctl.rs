@@ -263,7 +263,7 @@ fn ctrl_c_ends_a_clear_between_two_jobs_and_says_how_many_are_gone() {
     let server = Launch::bsd().memory().start();
     let numbers: String = (0..200_000).map(|number| format!("{number}\n")).collect();
     assert_eq!(feed(&server, "put t --lines", numbers.as_bytes()).0, OK);
-    let mut child = command(&server.address().to_string())
+    let child = command(&server.address().to_string())
         .args(["clear", "t", "--state", "ready", "--yes", "--json"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -273,7 +273,7 @@ fn ctrl_c_ends_a_clear_between_two_jobs_and_says_how_many_are_gone() {
     wait_until("a job is deleted", || {
         wire.stat("stats-tube t", "cmd-delete") != "0"
     });
-    interrupt(&mut child);
+    interrupt(&child);
     let (code, said) = said(&child.wait_with_output().unwrap());
     assert_eq!(code, NOT_DONE, "{said}");
     assert!(
@@ -285,7 +285,7 @@ fn ctrl_c_ends_a_clear_between_two_jobs_and_says_how_many_are_gone() {
     assert_eq!(told["deleted"], deleted);
 }
 
-fn interrupt(child: &mut Child) {
+pub(crate) fn interrupt(child: &Child) {
     kill_process(Pid::from_raw(child.id() as i32).unwrap(), Signal::INT).unwrap();
 }
 

@@ -1,13 +1,15 @@
 //! The everyday tasks of the page of `bsd-ctl`: each is one command, and does what it says.
 
-use std::io::Write;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
 use std::process::Stdio;
+use std::sync::mpsc::{Sender, channel};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::ROOT;
-use crate::ctl::{NOT_DONE, OK, command, said};
+use crate::ctl::{NOT_DONE, OK, USAGE, command, interrupt, said};
 use crate::harness::{Launch, wait_until};
 use crate::http::Site;
 use crate::wire::inserted;
@@ -346,6 +348,99 @@ fn who_holds_job_7_and_free_it() {
     assert_eq!(ctl(&site, "free 7").0, NOT_DONE);
     done(&site, "free 6 --close");
     assert_eq!(count(&site, "mail", "reserved"), 0);
+}
+
+/// An API with a task that counts until it is cancelled, and is then looked at once. Returns what it was
+/// asked.
+fn counting_api(listener: &TcpListener, begun: &Sender<()>) -> Vec<String> {
+    let mut asked = Vec::new();
+    let mut state = "counting";
+    for stream in listener.incoming() {
+        let mut stream = BufReader::new(stream.unwrap());
+        let mut line = String::new();
+        while stream.read_line(&mut line).unwrap() > 0 {
+            let mut size = 0;
+            loop {
+                let mut header = String::new();
+                stream.read_line(&mut header).unwrap();
+                if header == "\r\n" {
+                    break;
+                }
+                if let Some(value) = header.to_lowercase().strip_prefix("content-length:") {
+                    size = value.trim().parse().unwrap();
+                }
+            }
+            stream.read_exact(&mut vec![0; size]).unwrap();
+            if line.starts_with("GET") {
+                // Nothing more has to happen after the first one.
+                let _ = begun.send(());
+            }
+            if line.starts_with("DELETE") {
+                state = "cancelled";
+            }
+            let words: Vec<&str> = line.split(' ').take(2).collect();
+            asked.push(words.join(" "));
+            let task = json!({"id": 1, "state": state, "matched": 3, "changed": 0}).to_string();
+            let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", task.len());
+            stream
+                .get_mut()
+                .write_all((head + &task).as_bytes())
+                .unwrap();
+            line.clear();
+            if state == "cancelled" && asked.last().is_some_and(|it| it.starts_with("GET")) {
+                return asked;
+            }
+        }
+    }
+    asked
+}
+
+#[test]
+fn ctrl_c_while_it_counts_changes_nothing() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (begun, has_begun) = channel();
+    let api = std::thread::spawn(move || counting_api(&listener, &begun));
+    let child = command("127.0.0.1:1")
+        .args(["delete", "--tube", "mail", "--yes", "--http"])
+        .arg(address.to_string())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    has_begun.recv().unwrap();
+    interrupt(&child);
+    let output = child.wait_with_output().unwrap();
+    let (code, said) = said(&output);
+    assert_eq!(code, NOT_DONE, "{said}");
+    assert!(
+        said.contains("stopped while counting: nothing was changed"),
+        "{said}"
+    );
+    let asked = api.join().unwrap();
+    let posts = asked.iter().filter(|it| it.starts_with("POST")).count();
+    assert_eq!(posts, 1, "{asked:?}");
+}
+
+#[test]
+fn an_undo_that_another_server_would_do_is_refused() {
+    let (site, other) = (site(), site());
+    for site in [&site, &other] {
+        fill(site, "mail", 2);
+    }
+    for line in ["clear mail --state ready --yes", "delete 1 --yes"] {
+        let mut command = command(&site.server.address().to_string());
+        command
+            .args(line.split(' '))
+            .args(["--undo", "5s", "--http"]);
+        let (code, said) = said(&command.arg(other.address.to_string()).output().unwrap());
+        assert_eq!(code, USAGE, "{line}: {said}");
+        assert!(said.contains("--http ADDRESS names where it is"), "{said}");
+    }
+    for site in [&site, &other] {
+        assert_eq!(count(site, "mail", "ready"), 2);
+    }
+    done(&site, "clear mail --state ready --undo 5s --yes");
+    assert_eq!(count(&site, "mail", "buried"), 2);
 }
 
 #[test]

@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -234,6 +235,23 @@ fn it_asks_at_a_terminal_before_it_deletes() {
         let ready = ready.map(|it| it["current-jobs-ready"].as_u64().unwrap());
         assert_eq!(ready.sum::<u64>(), left, "{tubes}");
     }
+}
+
+#[test]
+fn ctrl_c_ends_it_while_it_asks_what_it_has_counted() {
+    let site = Site::start(Launch::bsd().memory());
+    let mut wire = site.server.connect();
+    wire.put(b"one");
+    wire.put(b"two");
+    let line = format!("delete --tube default --http {}", site.address);
+    let Some(mut terminal) = Terminal::start(&site.server, &line, Session::WithTerminal) else {
+        return;
+    };
+    terminal.wait_for("delete 2 jobs of default? [y/N]");
+    terminal.type_keys(b"\x03");
+    let status = wait_for(&mut terminal.child).unwrap();
+    assert_eq!(status.signal(), Some(Signal::INT.as_raw()));
+    assert_eq!(wire.stat("stats-tube default", "current-jobs-ready"), "2");
 }
 
 #[test]

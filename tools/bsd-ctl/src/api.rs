@@ -103,6 +103,20 @@ impl ApiArgs {
         let is_it = api.get("/server").is_ok_and(|server| server["id"] == *id);
         Ok((is_it && !id.is_empty()).then_some(api))
     }
+
+    /// The same, for what only the API can do: another server has other jobs under the same ids.
+    ///
+    /// # Errors
+    /// As of [`ApiArgs::of_same_server`]; or that server has none, or it cannot be found.
+    pub(crate) fn for_undo(&self, context: &Context<'_>) -> Result<Api, Failure> {
+        self.of_same_server(context)?.ok_or_else(|| {
+            Failure::Usage(
+                "--undo needs the API of the server to which the command goes, and it was not found: \
+                 --http ADDRESS names where it is, --token-file who asks"
+                    .to_owned(),
+            )
+        })
+    }
 }
 
 /// A file that others may read or write is refused, as the server refuses its own.

@@ -226,6 +226,9 @@ pub(crate) fn run_delete(args: &DeleteArgs, context: &mut Context<'_>) -> Result
         body["undo"] = seconds.into();
     }
     if args.tube.is_some() || args.undo.is_some() {
+        if args.tube.is_none() {
+            args.how.api.for_undo(context)?;
+        }
         let change = Change {
             body,
             verb: "delete",

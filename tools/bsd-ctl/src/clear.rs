@@ -155,7 +155,7 @@ fn with_undo(
         done: "deleted",
         about: format!("of {}", args.tube),
     };
-    change.begin(&args.api.open(context)?, context)
+    change.begin(&args.api.for_undo(context)?, context)
 }
 
 fn tell(tube: &str, deleted: u64, all: u64, context: &mut Context<'_>) -> Result<(), Failure> {

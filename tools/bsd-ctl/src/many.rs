@@ -1,8 +1,8 @@
 //! `bsd-ctl move`, `redrive`, `tasks`, `cancel` and `undo`: what the server does to many jobs at once.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bsd::UsageError;
@@ -223,6 +223,13 @@ impl Change {
             body["limit"] = limit.into();
         }
         let counted = wait(&api, "/tasks", api.post("/tasks", &body)?, "counting")?;
+        if counted["state"] != "done" {
+            let reason = counted["reason"].as_str();
+            return Err(Failure::NotDone(format!(
+                "stopped while counting{}: nothing was changed",
+                reason.map(|it| format!(" ({it})")).unwrap_or_default()
+            )));
+        }
         let matched = counted["matched"].as_u64().unwrap_or(0);
         if matched == 0 {
             return Err(Failure::NotDone(format!(
@@ -320,8 +327,63 @@ impl Change {
     }
 }
 
+/// What SIGINT and SIGTERM do: they end this process, or the task or search that it waits for.
+struct Interrupts {
+    ends_process: Arc<AtomicBool>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Interrupts {
+    fn new() -> io::Result<Interrupts> {
+        let interrupts = Interrupts {
+            ends_process: Arc::new(AtomicBool::new(true)),
+            stop: Arc::new(AtomicBool::new(false)),
+        };
+        for signal in [SIGINT, SIGTERM] {
+            let (ends, stop) = (&interrupts.ends_process, &interrupts.stop);
+            signal_hook::flag::register_conditional_default(signal, Arc::clone(ends))?;
+            signal_hook::flag::register(signal, Arc::clone(stop))?;
+        }
+        Ok(interrupts)
+    }
+
+    /// Of the whole process, from the first wait on.
+    fn of_process() -> Result<&'static Interrupts, Failure> {
+        static INTERRUPTS: OnceLock<Interrupts> = OnceLock::new();
+        if let Some(interrupts) = INTERRUPTS.get() {
+            return Ok(interrupts);
+        }
+        let made = Interrupts::new()
+            .map_err(|error| Failure::Input(format!("signals cannot be caught: {error}")))?;
+        Ok(INTERRUPTS.get_or_init(|| made))
+    }
+}
+
+/// Signals are caught as long as this is there.
+struct Caught(&'static Interrupts);
+
+impl Caught {
+    fn begin() -> Result<Caught, Failure> {
+        let interrupts = Interrupts::of_process()?;
+        interrupts.stop.store(false, Ordering::SeqCst);
+        interrupts.ends_process.store(false, Ordering::SeqCst);
+        Ok(Caught(interrupts))
+    }
+
+    /// True once for each signal, or for several at once.
+    fn take(&self) -> bool {
+        self.0.stop.swap(false, Ordering::SeqCst)
+    }
+}
+
+impl Drop for Caught {
+    fn drop(&mut self) {
+        self.0.ends_process.store(true, Ordering::SeqCst);
+    }
+}
+
 /// Wait until a task or a search is over, or holds jobs back that it deletes later; SIGINT and SIGTERM
-/// end it. Returns it as it is then.
+/// end it, and meanwhile not this process. Returns it as it is then.
 ///
 /// # Errors
 /// The server does not answer, or signals cannot be caught; then it goes on by itself.
@@ -331,20 +393,14 @@ pub(crate) fn wait(
     mut task: Value,
     doing: &'static str,
 ) -> Result<Value, Failure> {
-    let stop = Arc::new(AtomicBool::new(false));
     let path = format!("{list}/{}", task["id"]);
     let mut meter = Meter::counting(doing, "jobs");
-    let signals = [SIGINT, SIGTERM].map(|signal| {
-        let set = signal_hook::flag::register(signal, Arc::clone(&stop));
-        set.map_err(|error: io::Error| Failure::Input(format!("signals cannot be caught: {error}")))
-    });
-    let [one, other] = signals;
-    let ids = [one?, other?];
+    let signals = Caught::begin()?;
     while matches!(
         task["state"].as_str(),
         Some("counting" | "running" | "returning")
     ) {
-        if stop.swap(false, Ordering::Relaxed) {
+        if signals.take() {
             api.delete(&path)?;
         }
         std::thread::sleep(LOOK_EVERY);
@@ -354,9 +410,6 @@ pub(crate) fn wait(
             let done = number("changed") + number("skipped") + number("held");
             meter.show(done, number("matched"));
         }
-    }
-    for id in ids {
-        signal_hook::low_level::unregister(id);
     }
     Ok(task)
 }
