@@ -296,15 +296,16 @@ fn backups_in_generations_keep_the_newest_can_be_restored_and_are_told_to_the_se
     }
     let programs = bsd_wal().parent().unwrap().display();
     let path = format!("{programs}:{}", std::env::var("PATH").unwrap());
-    let run = |data: &Path| {
+    let run_with = |data: &Path, path: &str| {
         Command::new(Path::new(ROOT).join("contrib/backup/bsd-generations"))
             .args([data, &backups])
             .arg("2")
-            .env("PATH", &path)
+            .env("PATH", path)
             .env("BSD_CTL_HTTP", site.address.to_string())
             .output()
             .unwrap()
     };
+    let run = |data: &Path| run_with(data, &path);
     let output = run(&data);
     assert!(output.status.success(), "{output:?}");
     assert_eq!(output.stderr, b"");
@@ -333,6 +334,15 @@ fn backups_in_generations_keep_the_newest_can_be_restored_and_are_told_to_the_se
     assert_eq!(code, Some(0), "{said}");
     let (_, dump) = wal(&["dump", restored.to_str().unwrap()]);
     assert!(dump.contains("kept"), "{dump}");
+
+    // Without hard links there is no generation, although there is a backup.
+    let broken = dir.path().join("broken");
+    fs::create_dir(&broken).unwrap();
+    std::os::unix::fs::symlink("/bin/false", broken.join("cp")).unwrap();
+    let output = run_with(&data, &format!("{}:{path}", broken.display()));
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let checks = site.get("/api/v1/log").json()["checks"].clone();
+    assert_eq!(checks["backup"]["failed"], true, "{checks}");
 
     let output = run(&dir.path().join("not there"));
     assert_eq!(output.status.code(), Some(2), "{output:?}");
