@@ -79,6 +79,8 @@ impl ErrorClass {
     pub fn of_system(error: &io::Error) -> ErrorClass {
         match ErrorClass::of(error) {
             class @ (ErrorClass::Descriptors | ErrorClass::Memory) => class,
+            // No thread can be started: at another time it can.
+            ErrorClass::Disk if error.kind() == io::ErrorKind::WouldBlock => ErrorClass::Memory,
             _ => ErrorClass::Setup,
         }
     }

@@ -1,5 +1,6 @@
 //! The engine's thread: its loop, its end.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -41,7 +42,7 @@ impl EngineThread {
                 options.waker = Some(Arc::new(move || ringing.ring()));
                 run(&options, bounds, &tell, &is_over_there, &bell)
             })
-            .map_err(|error| not_started(&error))?;
+            .map_err(|error| OpenError::no_thread(Path::new("the queue"), &error))?;
         match opened.recv() {
             Ok(Ok(door)) => Ok((
                 EngineThread {
@@ -52,7 +53,11 @@ impl EngineThread {
                 door,
             )),
             Ok(Err(error)) => Err(error),
-            Err(_) => Err(not_started(&std::io::Error::other("the thread panicked"))),
+            Err(_) => {
+                let panicked = std::io::Error::other("the thread panicked");
+                let doing = "start the engine's thread for";
+                Err(OpenError::io(doing, Path::new("the queue"), &panicked))
+            }
         }
     }
 
@@ -92,14 +97,6 @@ impl Drop for EngineThread {
             Some(Err(_)) => tracing::error!("the queue was not closed: its thread has panicked"),
         }
     }
-}
-
-fn not_started(error: &std::io::Error) -> OpenError {
-    OpenError::io(
-        "start the engine's thread for",
-        std::path::Path::new("the queue"),
-        error,
-    )
 }
 
 /// The whole life of the thread. First it reports whether the queue is open.

@@ -116,6 +116,16 @@ impl OpenError {
         OpenError::Io(error)
     }
 
+    /// A thread for the log at `path` cannot be started.
+    pub(crate) fn no_thread(path: &Path, cause: &io::Error) -> OpenError {
+        OpenError::Io(StoreError {
+            doing: "start a thread for",
+            path: path.to_owned(),
+            cause: format!("{cause}; raise the limit of threads, `TasksMax=` of the unit"),
+            class: ErrorClass::of_system(cause),
+        })
+    }
+
     /// There was no room for something; `class` says where.
     pub fn no_room(doing: &'static str, path: &Path, class: ErrorClass) -> OpenError {
         let errno = match class {

@@ -418,3 +418,50 @@ fn a_segment_that_has_its_name_is_not_given_up_for_want_of_room() {
         );
     }
 }
+
+/// Jobs of which one in eight stays.
+const JOBS: usize = 80;
+
+#[test]
+fn a_compaction_whose_thread_cannot_be_started_is_done_in_the_loop() {
+    let serve = |tracer: &Tracer, work: &dyn Fn(&mut Wire)| {
+        let dir = TempDir::new().unwrap();
+        let launch = traceable(dir.path())?.arg("-s").arg(SEGMENT_SIZE);
+        let server = tracer.wrap(launch).start();
+        work(&mut server.connect());
+        Some(server.stop())
+    };
+    let clones = || Tracer::of("clone,clone3");
+    let plain = clones();
+    let Some(exit) = serve(&plain, &|_| ()) else {
+        return;
+    };
+    assert_eq!(exit.code, Some(0), "{}", exit.stderr);
+    let trace = plain.all();
+    let of_loop = trace.calls.iter().filter(|it| it.thread == trace.main);
+    // All threads that there are at the start, and no more.
+    let none = format!("clone,clone3:error=EAGAIN:when={}+", of_loop.count() + 1);
+    let exit = serve(&clones().inject(&none), &|wire| {
+        let ids: Vec<u64> = (0..JOBS)
+            .map(|nth| wire.put(&marked_body(0, nth, 6000)))
+            .collect();
+        for id in ids.iter().filter(|id| **id % 8 > 0) {
+            assert_eq!(wire.ask(&format!("delete {id}")), "DELETED");
+        }
+        wait_until("records are copied", || {
+            wire.stat("stats", "binlog-records-migrated") != "0"
+        });
+        for id in ids.iter().filter(|id| **id % 8 == 0) {
+            wire.send(format!("peek {id}\r\n"));
+            assert!(job_of(&wire.reply()).is_some(), "job {id}");
+        }
+    });
+    let exit = exit.unwrap();
+    assert_eq!(exit.code, Some(0), "{}", exit.stderr);
+    assert!(
+        exit.stderr.contains("could not start a thread: "),
+        "{}",
+        exit.stderr
+    );
+    assert!(!exit.stderr.contains("without a result"), "{}", exit.stderr);
+}

@@ -215,7 +215,7 @@ impl Log {
             None => None,
             Some(waker) => Some(
                 SyncThread::start(waker.clone(), clock)
-                    .map_err(|error| OpenError::io("start a thread for", &options.dir, &error))?,
+                    .map_err(|error| OpenError::no_thread(&options.dir, &error))?,
             ),
         };
         Ok(Log {

@@ -40,12 +40,15 @@ pub(crate) enum Step {
 }
 
 impl Compactor {
-    /// Start to copy, on a thread if there is a waker for it.
+    /// Start to copy, on a thread if there is a waker for it and one can be started.
     pub(crate) fn start(compaction: Compaction, waker: Option<&Waker>) -> Compactor {
         let (inputs, compaction) = (compaction.inputs(), Box::new(compaction));
         let copying = match waker {
             None => Copying::Here(compaction),
-            Some(waker) => Copying::OnThread(CompactionThread::start(compaction, waker.clone())),
+            Some(waker) => match CompactionThread::start(compaction, waker.clone()) {
+                Ok(thread) => Copying::OnThread(thread),
+                Err(compaction) => Copying::Here(compaction),
+            },
         };
         Compactor { inputs, copying }
     }

@@ -3,8 +3,9 @@
 //! The thread asks which records are alive, one batch at a time, because the index belongs to the
 //! loop.
 
-use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
-use std::thread::JoinHandle;
+use std::io;
+use std::sync::mpsc::{Receiver, SendError, Sender, TryRecvError, channel};
+use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 use super::rewrite::{Compaction, Copied, Progress};
@@ -40,11 +41,19 @@ pub(super) enum Told {
 }
 
 impl CompactionThread {
-    /// Start the copying; `waker` wakes the loop when there is a message.
-    pub(super) fn start(compaction: Box<Compaction>, waker: Waker) -> CompactionThread {
+    /// Start the copying; `waker` wakes the loop when there is a message. Returns the compaction if
+    /// no thread can be started.
+    pub(super) fn start(
+        compaction: Box<Compaction>,
+        waker: Waker,
+    ) -> Result<CompactionThread, Box<Compaction>> {
+        let (begin, begun) = channel();
         let (to_loop, messages) = channel();
         let (answers, from_loop) = channel();
         let thread = Joined::spawn("bsd-compact", move || {
+            let Ok(compaction) = begun.recv() else {
+                return;
+            };
             let copied = run(compaction, |records| {
                 to_loop.send(Message::Query(records)).ok()?;
                 waker();
@@ -56,11 +65,21 @@ impl CompactionThread {
                 waker();
             }
         });
-        CompactionThread {
+        let thread = match thread {
+            Ok(thread) => thread,
+            Err(error) => {
+                tracing::warn!("could not start a thread: {error}");
+                return Err(compaction);
+            }
+        };
+        begin
+            .send(compaction)
+            .map_err(|SendError(compaction)| compaction)?;
+        Ok(CompactionThread {
             messages,
             answers,
             _thread: thread,
-        }
+        })
     }
 
     /// Answer the thread, and wait at most `wait` for its question.
@@ -95,15 +114,9 @@ impl CompactionThread {
 struct Joined(Option<JoinHandle<()>>);
 
 impl Joined {
-    fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Joined {
-        match std::thread::Builder::new().name(name.into()).spawn(work) {
-            Ok(thread) => Joined(Some(thread)),
-            // The work and its channels are dropped: a receiver sees that they are closed.
-            Err(error) => {
-                tracing::warn!("could not start a thread: {error}");
-                Joined(None)
-            }
-        }
+    fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<Joined> {
+        let thread = Builder::new().name(name.into()).spawn(work)?;
+        Ok(Joined(Some(thread)))
     }
 }
 
@@ -149,7 +162,7 @@ mod tests {
             ended.store(true, Ordering::SeqCst);
         });
         drop(go);
-        drop(thread);
+        drop(thread.unwrap());
         assert!(has_ended.load(Ordering::SeqCst));
     }
 }
