@@ -287,13 +287,15 @@ impl Spares {
             if spare.size >= wanted {
                 return Ok(());
             }
-            match spare.file.allocate(wanted.into()) {
-                Ok(()) => spare.size = wanted,
-                Err(error) if is_full(&error) => self.lacking = ErrorClass::of(&error),
-                Err(error) => {
-                    return Err(StoreError::new("set space aside in", &self.dir, &error));
+            let grown = match spare.file.allocate(wanted.into()) {
+                Err(error) if is_full(&error) => {
+                    self.lacking = ErrorClass::of(&error);
+                    // Some file systems keep the part that they could reserve.
+                    spare.file.set_size(spare.size.into())
                 }
-            }
+                grown => grown.map(|()| spare.size = wanted),
+            };
+            grown.map_err(|error| StoreError::new("set space aside in", &self.dir, &error))?;
         }
         Ok(())
     }
