@@ -14,8 +14,8 @@ use crate::storage::error::OpenError;
 use crate::storage::format::SEGMENT_SIZE_MIN;
 use crate::storage::format::names::FIRST_SPARE;
 use crate::storage::format::names::{
-    CLUSTER_NAME, COMPACTION_NAME, IMPORTED_PREFIX, INSIDE_WHOLE, LOCK_NAME, LOST_AND_FOUND,
-    STANDBY_MARKER, Taken, is_archive_marker, is_unfinished_marker, parse_cut_name,
+    CLUSTER_NAME, COMPACTION_NAME, IMPORT_NAME, IMPORTED_PREFIX, INSIDE_WHOLE, LOCK_NAME,
+    LOST_AND_FOUND, STANDBY_MARKER, Taken, is_archive_marker, is_unfinished_marker, parse_cut_name,
     parse_file_name, parse_spare_name,
 };
 use crate::storage::format::{Entry, HeaderFault, LogId, SegmentHeader, newer, segment_header};
@@ -122,6 +122,26 @@ impl std::fmt::Display for Why {
     }
 }
 
+/// Refuse a directory in which some files of a log are still in a subdirectory.
+///
+/// # Errors
+/// [`OpenError::Foreign`].
+pub(in crate::storage) fn refuse_interrupted_import(
+    dir: &Path,
+    names: &[DirEntry],
+) -> Result<(), OpenError> {
+    match names.iter().any(|entry| entry.name == IMPORT_NAME) {
+        true => Err(OpenError::Foreign {
+            path: dir.to_owned(),
+            what:
+                "the import of beanstalkd's log into this directory was interrupted; start again \
+                   with --import"
+                    .to_owned(),
+        }),
+        false => Ok(()),
+    }
+}
+
 impl Found {
     /// List a directory that nothing else changes meanwhile, and read the headers of its segments.
     ///
@@ -161,6 +181,7 @@ impl Found {
         let names = fs
             .read_dir(dir)
             .map_err(|error| OpenError::io("list", dir, &error))?;
+        refuse_interrupted_import(dir, &names)?;
         if names.iter().any(|entry| entry.name == INSIDE_WHOLE) {
             return Err(OpenError::Foreign {
                 path: dir.to_owned(),

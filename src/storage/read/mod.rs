@@ -29,7 +29,7 @@ mod source;
 mod survey;
 mod walk;
 
-pub(in crate::storage) use self::found::Found;
+pub(in crate::storage) use self::found::{Found, refuse_interrupted_import};
 pub(in crate::storage) use self::salvage::{Piece, salvage};
 pub(in crate::storage) use self::snapshot::{HeldFile, Snapshot};
 pub(in crate::storage) use self::source::Source;

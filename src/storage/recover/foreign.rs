@@ -4,10 +4,8 @@ use std::path::Path;
 
 use crate::storage::disk::{DirEntry, ReadFs};
 use crate::storage::error::OpenError;
-use crate::storage::format::names::{
-    BACKUP_MANIFEST, CLUSTER_NAME, IMPORT_NAME, LOCK_NAME, parse_file_name,
-};
-use crate::storage::read::Found;
+use crate::storage::format::names::{BACKUP_MANIFEST, CLUSTER_NAME, LOCK_NAME, parse_file_name};
+use crate::storage::read::{Found, refuse_interrupted_import};
 
 /// Refuse a directory of beanstalkd without a log of bsd, and a backup: bsd must not change them.
 pub(super) fn refuse_foreign(
@@ -15,15 +13,7 @@ pub(super) fn refuse_foreign(
     dir: &Path,
     names: &[DirEntry],
 ) -> Result<(), OpenError> {
-    if names.iter().any(|entry| entry.name == IMPORT_NAME) {
-        return Err(OpenError::Foreign {
-            path: dir.to_owned(),
-            what:
-                "the import of beanstalkd's log into this directory was interrupted; start again \
-                   with --import"
-                    .to_owned(),
-        });
-    }
+    refuse_interrupted_import(dir, names)?;
     if names.iter().any(|entry| entry.name == BACKUP_MANIFEST) {
         let show = dir.display();
         return Err(OpenError::Foreign {
@@ -77,13 +67,14 @@ pub(super) fn refuse_member(
     if found.iter().all(|entry| entry.name == LOCK_NAME) {
         return Ok(());
     }
-    let ledger = ledger.display();
+    let show = dir.display();
     Err(OpenError::Foreign {
         path: dir.to_owned(),
         what: format!(
             "this is the directory of a member of a cluster; start the member with --cluster, or read \
-             the log with bsd-wal. If the cluster is lost and this server is to go on alone, remove \
-             {ledger}: what the other members had and this one had not is then lost"
+             the log with bsd-wal. If the cluster is lost, keep this directory as it is, for it may be \
+             the only copy, and make one of a single server from it: `bsd-wal ledger recover {show} \
+             --output NEW`"
         ),
     })
 }
