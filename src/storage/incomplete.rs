@@ -54,13 +54,15 @@ impl IncompleteDir {
         fs.create_dir_all(&path)
             .map_err(|error| OpenError::io("create", &path, &error))?;
         clear(&**fs, &path, is_ours)?;
-        Ok(IncompleteDir {
+        let made = IncompleteDir {
             fs: fs.clone(),
             dir: dir.to_owned(),
             path,
             is_ours,
             is_published: false,
-        })
+        };
+        sync_ancestors(&**fs, &made.path)?;
+        Ok(made)
     }
 
     /// Give the directory, whose content is durable, its name. Durable on return. Until then `held`
@@ -174,6 +176,31 @@ fn refuse_what_is_there(fs: &dyn Fs, dir: &Path) -> Result<bool, OpenError> {
                 .to_owned(),
         }),
     }
+}
+
+/// Make a directory, and what leads to it, if it is missing. Durable on return, also if an interrupted
+/// call has made it.
+pub(in crate::storage) fn make_dir(fs: &dyn Fs, dir: &Path) -> Result<(), OpenError> {
+    fs.create_dir_all(dir)
+        .map_err(|error| OpenError::io("create", dir, &error))?;
+    sync_ancestors(fs, dir)
+}
+
+/// Make the name of a directory durable, and those of what leads to it.
+pub(in crate::storage) fn sync_ancestors(fs: &dyn Fs, dir: &Path) -> Result<(), OpenError> {
+    for ancestor in dir.ancestors().skip(1) {
+        let ancestor = if ancestor.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            ancestor
+        };
+        match fs.sync_dir(ancestor) {
+            // A directory that this process may not read was not made by it.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+            other => other.map_err(|error| OpenError::io("sync what leads to", dir, &error))?,
+        }
+    }
+    Ok(())
 }
 
 fn parent(dir: &Path) -> &Path {

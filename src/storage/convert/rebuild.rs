@@ -10,7 +10,6 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::backup::make_dir;
 use super::build::check;
 use crate::ErrorClass;
 use crate::storage::disk::{DirLock, File, Fs, OpenMode, ReadFile, write_all_at};
@@ -47,7 +46,6 @@ impl Rebuild {
     /// it; otherwise if the disk fails.
     pub fn begin(fs: &Arc<dyn Fs>, dir: &Path) -> Result<Rebuild, OpenError> {
         let incomplete = IncompleteDir::make(fs, dir, is_of_a_log)?;
-        make_dir(&**fs, &incomplete.path)?;
         let building = fs
             .lock_dir(&incomplete.path)
             .map_err(|error| OpenError::lock(&incomplete.path, error))?;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::storage::disk::{Fs, OpenMode, write_all_at};
 use crate::storage::error::OpenError;
+use crate::storage::incomplete::make_dir;
 use crate::types::JobId;
 
 /// A directory that bodies are written to. Existing files are never changed.
@@ -21,8 +22,7 @@ impl Bodies {
     /// # Errors
     /// If it cannot be created.
     pub fn begin(fs: Arc<dyn Fs>, dir: &Path) -> Result<Bodies, OpenError> {
-        fs.create_dir_all(dir)
-            .map_err(|error| OpenError::io("create", dir, &error))?;
+        make_dir(&*fs, dir)?;
         Ok(Bodies {
             fs,
             dir: dir.to_owned(),

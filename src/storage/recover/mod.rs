@@ -40,7 +40,7 @@ use crate::storage::disk::{DirLock, Fs, OpenMode};
 use crate::storage::error::OpenError;
 use crate::storage::format::SEGMENT_SIZE_MIN;
 use crate::storage::format::{EPOCH_MIN, Entry, FrameKind, Identity, LogId, Stamp};
-use crate::storage::incomplete::finish_move;
+use crate::storage::incomplete::{finish_move, sync_ancestors};
 use crate::storage::log::files::Files;
 use crate::storage::log::kicks::Kicks;
 use crate::storage::log::rotate::{NewSegment, NotBegun, first_segment_size};
@@ -180,7 +180,7 @@ impl Opening<'_> {
     /// Make a log in a directory that has none.
     fn make(self, found: Found, lock: Box<dyn DirLock>) -> Result<(Log, Recovery), OpenError> {
         let dir = self.options.dir.clone();
-        self.sync_ancestors()?;
+        sync_ancestors(&*self.fs, &self.options.dir)?;
         let log = match self.options.log_id {
             Some(log) => log,
             None => {
@@ -229,26 +229,6 @@ impl Opening<'_> {
                 ..Recovery::default()
             },
         ))
-    }
-
-    /// Make the name of the directory durable, and the names of the directories above it that this
-    /// start, or one before it that did not finish, has made.
-    fn sync_ancestors(&self) -> Result<(), OpenError> {
-        for ancestor in self.options.dir.ancestors().skip(1) {
-            let ancestor = if ancestor.as_os_str().is_empty() {
-                Path::new(".")
-            } else {
-                ancestor
-            };
-            match self.fs.sync_dir(ancestor) {
-                // A directory that this process may not read was not made by it.
-                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
-                other => other.map_err(|error| {
-                    OpenError::io("sync what leads to", &self.options.dir, &error)
-                })?,
-            }
-        }
-        Ok(())
     }
 
     /// Anyone who opens the copy of a standby for another purpose may change it: it is a log like others

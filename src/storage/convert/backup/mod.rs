@@ -43,6 +43,7 @@ use crate::storage::error::Damage;
 use crate::storage::error::{OpenError, too_few_descriptors};
 use crate::storage::format::names::{BACKUP_MANIFEST, LOCK_NAME};
 use crate::storage::format::{LogId, SegmentHeader, segment_header};
+use crate::storage::incomplete::make_dir;
 use crate::storage::inspect::{Inspection, Progress};
 use crate::storage::read::scan::{Reader, Step, describe};
 use crate::storage::read::{HeldFile, Snapshot};
@@ -392,27 +393,6 @@ impl<'a> Target<'a> {
             .remove_file(&path)
             .map_err(|error| OpenError::io("remove", &path, &error))
     }
-}
-
-/// Create a directory and make its name durable, also one that an interrupted call has created.
-pub(super) fn make_dir(fs: &dyn Fs, dir: &Path) -> Result<(), OpenError> {
-    fs.create_dir_all(dir)
-        .map_err(|error| OpenError::io("create", dir, &error))?;
-    for ancestor in dir.ancestors().skip(1) {
-        let ancestor = if ancestor.as_os_str().is_empty() {
-            Path::new(".")
-        } else {
-            ancestor
-        };
-        match fs.sync_dir(ancestor) {
-            // A directory that this process may not read was not made by it.
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
-            other => {
-                other.map_err(|error| OpenError::io("sync what leads to", dir, &error))?;
-            }
-        }
-    }
-    Ok(())
 }
 
 /// The header of a segment file, and the last bytes of its last frame.

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::manifest::{BackupFile, Manifest};
-use super::{copy, incomplete, lock, make_dir, read_manifest, strangers, wrong_checksum};
+use super::{copy, incomplete, lock, read_manifest, strangers, wrong_checksum};
 use crate::storage::convert::build::check;
 use crate::storage::disk::{DirLock, Fs, LockError, OpenMode, ReadFs};
 use crate::storage::error::OpenError;
@@ -54,7 +54,6 @@ pub fn restore(
     let _lock = share(&**fs, backup)?;
     let (manifest, strangers) = check_names(&**fs, backup)?;
     let incomplete = IncompleteDir::make(fs, dir, is_of_a_log)?;
-    make_dir(&**fs, &incomplete.path)?;
     // Another restore to the same place gets this error, and removes nothing here.
     let building = lock(&**fs, &incomplete.path)?;
     let (mut passed, total) = (0, manifest.size());
