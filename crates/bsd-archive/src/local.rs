@@ -1,6 +1,7 @@
 //! An archive in a directory: of another disk, or of another machine, mounted.
 //!
-//! Files and directories are for their owner alone: they hold the bodies of jobs. An object is
+//! Files and directories are for their owner alone: they hold the bodies of jobs. What `root` makes
+//! belongs to whom the directory belongs to: a server that is not `root` goes on with it. An object is
 //! written under a name of its own, synced, and then linked to its name, which fails if the name is
 //! taken: also on a network drive.
 //!
@@ -8,10 +9,11 @@
 //! point is there and empty, the file [`MARKER`] tells: what had one a moment ago and has none, or
 //! another, is another directory, and nothing is written to it or believed of it.
 
+use std::fs;
 use std::io::{self, ErrorKind};
 use std::ops::Range;
+use std::os::unix::fs::{MetadataExt, lchown};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::Mode;
@@ -22,6 +24,8 @@ use super::format::MARKER;
 use super::store::{Flight, Listed, Put, Store, Trouble};
 use bsd::storage::RealFs;
 use bsd::storage::disk::{Fs, OpenMode, ReadFs, read_exact_at, write_all_at};
+use bsd::storage::marker_file::is_as_empty;
+use bsd::sys::random::fill;
 
 /// Prefix of the names of unfinished files, which no list shows.
 const UNFINISHED: &str = ".new-";
@@ -33,8 +37,6 @@ pub(super) struct LocalStore {
     url: String,
     /// Content of the marker; `None`: there was none when it was looked for.
     marker: Arc<Mutex<Option<Vec<u8>>>>,
-    /// Files that were begun.
-    begun: Arc<AtomicU64>,
 }
 
 impl LocalStore {
@@ -45,7 +47,6 @@ impl LocalStore {
             root,
             url: url.to_owned(),
             marker: Arc::new(Mutex::new(marker)),
-            begun: Arc::new(AtomicU64::new(0)),
         }
     }
 
@@ -87,22 +88,33 @@ impl LocalStore {
         let parent = dir.parent().unwrap_or(&self.root);
         self.make_dirs(parent)?;
         match rustix::fs::mkdir(dir, Mode::RWXU) {
-            Ok(()) | Err(Errno::EXIST) => RealFs.sync_dir(parent),
-            Err(error) => Err(error.into()),
+            Ok(()) => self.give_to_owner(dir)?,
+            Err(Errno::EXIST) => {}
+            Err(error) => return Err(error.into()),
+        }
+        RealFs.sync_dir(parent)
+    }
+
+    /// What `root` has made is for whom the directory belongs to.
+    fn give_to_owner(&self, made: &Path) -> io::Result<()> {
+        let owner = fs::metadata(&self.root)?;
+        match fs::symlink_metadata(made)?.uid() == 0 && owner.uid() != 0 {
+            true => lchown(made, Some(owner.uid()), Some(owner.gid())),
+            false => Ok(()),
         }
     }
 
     fn put(&self, path: &Path, bytes: &[u8]) -> io::Result<Put> {
         let dir = path.parent().unwrap_or(&self.root);
         self.make_dirs(dir)?;
-        let number = self.begun.fetch_add(1, Ordering::Relaxed);
-        let new = dir.join(format!("{UNFINISHED}{}-{number}", std::process::id()));
-        match RealFs.remove_file(&new) {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
+        // In containers each process may have the number 1.
+        let mut random = [0; 8];
+        fill(&mut random)?;
+        let number = u64::from_le_bytes(random);
+        let new = dir.join(format!("{UNFINISHED}{number:016x}"));
+        let file = RealFs.open(&new, OpenMode::CreateNew)?;
         let written = || -> io::Result<Put> {
-            let file = RealFs.open(&new, OpenMode::CreateNew)?;
+            self.give_to_owner(&new)?;
             write_all_at(&*file, bytes, 0)?;
             file.sync()?;
             match rustix::fs::link(&new, path) {
@@ -215,7 +227,8 @@ impl Store for LocalStore {
         let entries = RealFs.read_dir(&self.root);
         let entries = entries.map_err(|error| self.trouble("list", "/", error))?;
         let mut tops = Vec::new();
-        for entry in entries {
+        // A file system makes directories of its own in its root, which may be for `root` alone.
+        for entry in entries.into_iter().filter(|entry| !is_as_empty(entry)) {
             let has_file = has_file(&self.root.join(&entry.name));
             if has_file.map_err(|error| self.trouble("list", &entry.name, error))? {
                 tops.push(entry.name);
@@ -247,6 +260,37 @@ mod tests {
 
     fn store(root: &Path) -> Box<dyn Store> {
         open(&format!("file://{}", root.display()), Codec::default()).unwrap()
+    }
+
+    #[test]
+    fn what_root_puts_belongs_to_whom_the_directory_belongs_to() {
+        const OWNER: u32 = 4321;
+        let dir = tempfile::tempdir().unwrap();
+        if lchown(dir.path(), Some(OWNER), Some(OWNER)).is_err() {
+            println!("skipped: only root gives files away");
+            return;
+        }
+        store(dir.path())
+            .put_if_absent("a/chain/1", b"one")
+            .unwrap();
+        for made in ["a", "a/chain", "a/chain/1"] {
+            let found = fs::metadata(dir.path().join(made)).unwrap();
+            assert_eq!((found.uid(), found.gid()), (OWNER, OWNER), "{made}");
+        }
+    }
+
+    #[test]
+    fn the_root_of_a_file_system_holds_no_archive_of_its_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = store(dir.path());
+        fs::create_dir_all(dir.path().join("lost+found/#12")).unwrap();
+        assert_eq!(
+            store.put_if_absent("lost+found/#12/found", b"one"),
+            Ok(Put::Done)
+        );
+        assert_eq!(store.tops(), Ok(vec![]));
+        assert_eq!(store.put_if_absent("a/chain/1", b"one"), Ok(Put::Done));
+        assert_eq!(store.tops(), Ok(vec!["a".to_owned()]));
     }
 
     #[test]
