@@ -26,8 +26,10 @@ use super::local::LocalStore;
 use super::sealed::{Codec, Sealed};
 use super::store::{Flight, Listed, Put, Store, Trouble};
 
-/// A request takes at most this long, with its answer.
-const REQUEST_TIME: Duration = Duration::from_secs(60);
+/// A request takes at most this long, with its answer: 64 MiB under way at once need 2 Mbit/s.
+const REQUEST_TIME: Duration = Duration::from_secs(300);
+/// For this long a store may send nothing of an answer.
+const SILENT_TIME: Duration = Duration::from_secs(60);
 const CONNECT_TIME: Duration = Duration::from_secs(5);
 /// The client repeats a request for this long before it is trouble.
 const RETRY_TIME: Duration = Duration::from_secs(10);
@@ -118,6 +120,7 @@ fn client(allow_http: &str) -> ClientOptions {
     let _ = rustls::crypto::ring::default_provider().install_default();
     ClientOptions::new()
         .with_timeout(REQUEST_TIME)
+        .with_read_timeout(SILENT_TIME)
         .with_connect_timeout(CONNECT_TIME)
         .with_allow_http(allowed)
 }
