@@ -205,6 +205,20 @@ impl SetupError {
         }
     }
 
+    /// The same, of what a flag names: that is a mistake of the command line.
+    #[must_use]
+    pub fn of_flag(self, flag: &str) -> SetupError {
+        let class = match self.class {
+            ErrorClass::Setup => ErrorClass::Usage,
+            class => class,
+        };
+        SetupError {
+            class,
+            text: format!("{flag}: {}", self.text),
+            source: self.source,
+        }
+    }
+
     /// Class of the error.
     #[must_use]
     pub fn class(&self) -> ErrorClass {

@@ -529,9 +529,17 @@ fn an_address_for_others_needs_tokens_that_no_one_else_can_read() {
     assert!(exit.stderr.contains("without tokens"), "{}", exit.stderr);
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "admin:token\n").unwrap();
-    let exit = launch.arg("--http-tokens").arg(file.path()).run_to_exit();
-    assert_eq!(exit.code, Some(1));
-    assert!(exit.stderr.contains("line 1"), "{}", exit.stderr);
+    // As of any file that a flag names.
+    for flag in ["--http-tokens", "--auth-file"] {
+        let exit = launch.clone().arg(flag).arg(file.path()).run_to_exit();
+        assert_eq!(exit.code, Some(5), "{}", exit.stderr);
+        assert!(exit.stderr.contains("line 1"), "{}", exit.stderr);
+        assert!(
+            exit.stderr.contains(&format!("{flag}: ")),
+            "{}",
+            exit.stderr
+        );
+    }
 }
 
 #[test]

@@ -190,7 +190,8 @@ impl Setup {
     /// The fault and the remedy: the address cannot be bound, it is not of this machine alone and
     /// there are no tokens, or the file of the tokens cannot be used.
     pub fn bind(&self) -> Result<Option<Bound>, SetupError> {
-        let tokens = self.tokens.as_deref().map(Tokens::read).transpose()?;
+        let tokens = self.tokens.as_deref().map(Tokens::read).transpose();
+        let tokens = tokens.map_err(|error| error.of_flag("--http-tokens"))?;
         let found = (&*self.host, self.port).to_socket_addrs();
         let addresses: Vec<SocketAddr> = found
             .map_err(|error| {

@@ -20,8 +20,8 @@ use bsd_server::config::ArchiveConfig;
 use signal_hook::consts::{SIGTERM, SIGUSR2};
 
 use super::{
-    Clock, Config, Engine, ErrorClass, Failure, Options, ServiceManager, error, info, of_flag,
-    progress, warn,
+    Clock, Config, Engine, ErrorClass, Failure, Options, ServiceManager, error, info, progress,
+    warn,
 };
 
 /// A server whose log was restored waits so long for its archive before it serves.
@@ -35,7 +35,7 @@ pub(super) fn open_stores(config: &Config) -> Result<Vec<Arc<dyn Store>>, Failur
     let codec = Codec::default()
         .compressing(archive.compression)
         .with_keys_of(&archive.keys, &archive.old_keys)
-        .map_err(of_flag)?;
+        .map_err(|it| it.of_flag("--archive-key"))?;
     if !codec.is_plain() {
         info!("archive: what is put from now on is {codec}");
     }

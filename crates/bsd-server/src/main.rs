@@ -255,8 +255,10 @@ fn serve(config: &Config, lines: &Lines) -> Result<(), Failure> {
         bounds.connections_max
     );
     let ran = server.run();
-    end_archives(archives)?;
-    Ok(ran?)
+    let archived = end_archives(archives);
+    // Of two reasons to end, that of the log says more: those of an archive are logged already.
+    ran?;
+    archived
 }
 
 fn open(config: &Config, options: &Options, clock: Clock) -> Result<Engine, Failure> {
@@ -269,7 +271,7 @@ fn open(config: &Config, options: &Options, clock: Clock) -> Result<Engine, Fail
 /// The checks of clients. A file that cannot be used is a mistake of the command line.
 fn gate(config: &Config) -> Result<Gate, Failure> {
     let auth = config.auth_file.clone().map(bsd_net::Auth::read);
-    let auth = auth.transpose().map_err(of_flag)?;
+    let auth = auth.transpose().map_err(|it| it.of_flag("--auth-file"))?;
     let gate = Gate::default()
         .with_auth(auth)
         .with_trusted(config.proxy_from.clone())
@@ -277,17 +279,9 @@ fn gate(config: &Config) -> Result<Gate, Failure> {
         .with_probing(config.probing);
     let gate = {
         let tls = config.tls.clone().map(bsd_net::Tls::read).transpose();
-        gate.with_tls(tls.map_err(of_flag)?)
+        gate.with_tls(tls.map_err(|it| it.of_flag("--tls-cert"))?)
     };
     Ok(gate)
-}
-
-/// A file that a flag names is a mistake of the command line, unless the system cannot read it.
-fn of_flag(error: SetupError) -> Failure {
-    match error.class() {
-        ErrorClass::Setup => Failure::new(ErrorClass::Usage, error),
-        class => Failure::new(class, error),
-    }
 }
 
 fn account(user: &str) -> Result<Account, Failure> {

@@ -33,12 +33,13 @@ impl Config {
                 "tokens and jobs pass {names} unencrypted (-l tls:ADDR encrypts)"
             ));
         }
-        found.extend(http.and_then(|address| self.http_open_to(address)));
+        found.extend(http.and_then(|address| self.http_open_to(address, listeners)));
         (!found.is_empty()).then(|| format!("open to others: {}", found.join("; ")))
     }
 
-    /// The same, of HTTP. Without tokens it is served on this machine alone.
-    fn http_open_to(&self, address: SocketAddr) -> Option<String> {
+    /// The same, of HTTP. Without tokens it is served on this machine alone. Where all listeners are
+    /// Unix sockets, the mode of their files says which users of it are clients.
+    fn http_open_to(&self, address: SocketAddr, listeners: &[String]) -> Option<String> {
         let setup = self.http.as_ref()?;
         let is_here = address.ip().to_canonical().is_loopback();
         if setup.tokens.is_some() {
@@ -48,7 +49,8 @@ impl Config {
                 )
             });
         }
-        let asks_clients = self.auth_file.is_some() || self.checks_clients(true);
+        let has_modes = listeners.iter().all(|name| name.starts_with("unix:"));
+        let asks_clients = self.auth_file.is_some() || self.checks_clients(true) || has_modes;
         let asks_here = self.checks_clients(setup.has_tls);
         (asks_clients && !asks_here).then(|| {
             format!(
@@ -95,7 +97,10 @@ mod tests {
         const HERE: &str = "everyone on this machine";
         let with_ca = format!("{FILES} --tls-client-ca a");
         let here = "127.0.0.1:11380";
-        let table: [(&str, &[&str], &str, &[&str]); 17] = [
+        let table: [(&str, &[&str], &str, &[&str]); 20] = [
+            ("", &["unix:/s"], here, &[HERE]),
+            ("", &["unix:/s"], "", &[]),
+            ("--http-tokens t", &["unix:/s"], here, &[]),
             ("", &["127.0.0.1:1", "[::1]:1", "unix:/s"], here, &[]),
             ("", &["[::ffff:127.0.0.1]:1", "127.8.0.1:1"], here, &[]),
             ("", &["0.0.0.0:1"], here, &[ANYONE]),
