@@ -302,7 +302,8 @@ fn of_server(page: &mut Page, snapshot: &Snapshot) {
         "Since the start.",
         figures.uptime_seconds,
     );
-    let started = (snapshot.now.wall_ns / 1_000_000_000).saturating_sub(figures.uptime_seconds);
+    // A queue that begins to lead, or to follow, is younger than the process.
+    let started = snapshot.now.to_wall(Time(0)) / 1_000_000_000;
     let help = "When the process started, since 1970.";
     page.single("process_start_time_seconds", Gauge, help, started);
     let draining = u8::from(figures.is_draining);

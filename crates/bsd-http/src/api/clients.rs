@@ -20,7 +20,7 @@ pub(crate) async fn clients(doorway: &Doorway, query: &Query) -> Result<Answer, 
     let limit = query.number("limit", 1, LIMIT_MAX as u64)?;
     let after = query.number("after", 0, u32::MAX.into())?;
     let listing = Listing {
-        next: after.map_or(0, |after| after as u32 + 1),
+        next: after.map_or(0, |after| (after as u32).saturating_add(1)),
         limit: limit.map_or(LIMIT_DEFAULT, |limit| limit as usize),
         found: Vec::new(),
         last: None,
