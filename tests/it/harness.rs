@@ -63,28 +63,28 @@ pub(crate) fn program(name: &str) -> Option<PathBuf> {
 
 /// The `bsd-wal` to test.
 pub(crate) fn bsd_wal() -> &'static Path {
-    static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| tool("bsd-wal"));
+    static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| {
+        tool(
+            "bsd-wal",
+            &["crates/bsd-archive/src", "crates/bsd-cluster/src"],
+        )
+    });
     &PROGRAM
 }
 
 /// The `bsd-ctl` to test.
 pub(crate) fn bsd_ctl() -> &'static Path {
-    static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| tool("bsd-ctl"));
+    static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| tool("bsd-ctl", &["clients/rust/src"]));
     &PROGRAM
 }
 
 /// A tool of `tools/`: `cargo test` and `cargo build` put it next to the directory of this test's
-/// program, `cargo test --test it` does not. One that is older than its sources fails the test.
-fn tool(name: &str) -> PathBuf {
+/// program, `cargo test --test it` does not. One that is older than its sources, to which `beside`
+/// belong, fails the test.
+fn tool(name: &str, beside: &[&str]) -> PathBuf {
     let own = format!("tools/{name}/src");
-    let sources = [
-        "src",
-        "tools/bsd-tools/src",
-        "clients/rust/src",
-        "crates/bsd-archive/src",
-        "crates/bsd-cluster/src",
-        &own,
-    ];
+    let mut sources = vec!["src", "tools/bsd-tools/src", &own];
+    sources.extend(beside);
     built(name, &sources, "`cargo build`")
 }
 
@@ -112,11 +112,16 @@ fn built(name: &str, sources: &[&str], build: &str) -> PathBuf {
     program
 }
 
-/// When a source below `dir` was changed last.
+/// When a source below `dir` was changed last, of those that a program is made of.
 fn last_change(dir: &Path) -> SystemTime {
     let mut last = SystemTime::UNIX_EPOCH;
     for entry in std::fs::read_dir(dir).unwrap() {
         let entry = entry.unwrap();
+        let name = entry.file_name().into_string().unwrap();
+        let stem = name.trim_end_matches(".rs");
+        if stem == "tests" || stem.ends_with("_tests") {
+            continue;
+        }
         last = last.max(match entry.file_type().unwrap().is_dir() {
             true => last_change(&entry.path()),
             false => entry.metadata().unwrap().modified().unwrap(),
