@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::process::Stdio;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -350,9 +350,13 @@ fn who_holds_job_7_and_free_it() {
     assert_eq!(count(&site, "mail", "reserved"), 0);
 }
 
-/// An API with a task that counts until it is cancelled, and is then looked at once. Returns what it was
-/// asked.
-fn counting_api(listener: &TcpListener, begun: &Sender<()>) -> Vec<String> {
+/// An API with a task that counts until it is cancelled, or until a look at it that is answered when the
+/// caller was interrupted. Returns what it was asked until its state was told.
+fn counting_api(
+    listener: &TcpListener,
+    begun: &Sender<()>,
+    interrupted: Option<&Receiver<()>>,
+) -> Vec<String> {
     let mut asked = Vec::new();
     let mut state = "counting";
     for stream in listener.incoming() {
@@ -374,20 +378,24 @@ fn counting_api(listener: &TcpListener, begun: &Sender<()>) -> Vec<String> {
             if line.starts_with("GET") {
                 // Nothing more has to happen after the first one.
                 let _ = begun.send(());
+                if let Some(interrupted) = interrupted {
+                    interrupted.recv().unwrap();
+                    state = "done";
+                }
             }
             if line.starts_with("DELETE") {
                 state = "cancelled";
             }
             let words: Vec<&str> = line.split(' ').take(2).collect();
             asked.push(words.join(" "));
-            let task = json!({"id": 1, "state": state, "matched": 3, "changed": 0}).to_string();
+            let task = json!({"id": 1, "dry_run": true, "state": state, "matched": 3}).to_string();
             let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", task.len());
             stream
                 .get_mut()
                 .write_all((head + &task).as_bytes())
                 .unwrap();
             line.clear();
-            if state == "cancelled" && asked.last().is_some_and(|it| it.starts_with("GET")) {
+            if state != "counting" && asked.last().is_some_and(|it| it.starts_with("GET")) {
                 return asked;
             }
         }
@@ -397,10 +405,22 @@ fn counting_api(listener: &TcpListener, begun: &Sender<()>) -> Vec<String> {
 
 #[test]
 fn ctrl_c_while_it_counts_changes_nothing() {
+    interrupt_a_count(false);
+}
+
+#[test]
+fn ctrl_c_just_as_it_has_counted_changes_nothing() {
+    interrupt_a_count(true);
+}
+
+/// Ctrl-C before the first look at a count is answered; the count has ended by then, or not.
+fn interrupt_a_count(has_ended: bool) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let (begun, has_begun) = channel();
-    let api = std::thread::spawn(move || counting_api(&listener, &begun));
+    let ((begun, has_begun), (interrupts, interrupted)) = (channel(), channel());
+    let api = std::thread::spawn(move || {
+        counting_api(&listener, &begun, has_ended.then_some(&interrupted))
+    });
     let child = command("127.0.0.1:1")
         .args(["delete", "--tube", "mail", "--yes", "--http"])
         .arg(address.to_string())
@@ -409,6 +429,7 @@ fn ctrl_c_while_it_counts_changes_nothing() {
         .unwrap();
     has_begun.recv().unwrap();
     interrupt(&child);
+    interrupts.send(()).unwrap_or_default();
     let output = child.wait_with_output().unwrap();
     let (code, said) = said(&output);
     assert_eq!(code, NOT_DONE, "{said}");

@@ -411,6 +411,10 @@ pub(crate) fn wait(
             meter.show(done, number("matched"));
         }
     }
+    if task["dry_run"] == true && signals.take() {
+        // It had just counted the last one. Nothing is to follow.
+        task["state"] = "cancelled".into();
+    }
     Ok(task)
 }
 
