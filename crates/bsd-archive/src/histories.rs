@@ -454,6 +454,7 @@ impl World {
             // So that what waits for a sync gets one. Later there is less time: a schedule that fires
             // each second would have more to archive for ever.
             self.pass(if nth < 100 { 60 } else { 1 });
+            self.store.note_tries(nth);
             self.turn();
             last = Some(self.step());
             match last.clone().unwrap() {
@@ -551,7 +552,7 @@ impl World {
             let found = found.read_job(JobId(*id)).unwrap().unwrap();
             let job = match found.state {
                 JobState::Ready => kicked(*id)
-                    .filter(|_| job.state_at(self.now) == JobState::Buried)
+                    .filter(|_| job.state_at(self.now) != JobState::Ready)
                     .unwrap_or(job),
                 _ => job,
             };

@@ -490,7 +490,8 @@ impl World {
     /// The leader archives all that there is.
     fn archive(&mut self) {
         let at = self.leader.unwrap();
-        for _ in 0..10_000 {
+        for nth in 0..10_000 {
+            self.store.note_tries(nth);
             self.pass(60);
             let now = self.now;
             let engine = self.engine(at);

@@ -169,9 +169,12 @@ fn server_turn(world: &mut World, random: &mut Random, bases: &mut Random) {
 
 /// Take over; `None` if there is nothing to take over with.
 fn promote(world: &mut World, side: &mut Side) -> Option<Promoted> {
-    let mut last = None;
-    for _ in 0..1000 {
+    let (mut last, mut at, mut tries) = (None, None, 0);
+    while tries < 1000 {
         world.pass(60);
+        // A clear of many jobs may be in as many links.
+        let before = std::mem::replace(&mut at, side.follower.at());
+        tries = if at == before { tries + 1 } else { 0 };
         match side.follower.promote(world.now, true, &mut |_, _| ()) {
             Ok(Some(promoted)) => return Some(promoted),
             Err(FollowError::Nothing(_)) if side.follower.at().is_none() => return None,

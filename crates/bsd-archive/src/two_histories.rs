@@ -82,7 +82,8 @@ impl Two {
     }
 
     fn archive(&mut self, index: usize) {
-        for _ in 0..10_000 {
+        for nth in 0..10_000 {
+            self.sides[index].store.note_tries(nth);
             self.world.pass(1);
             if self.step(index) {
                 let archived = self.sides[index].archived;
