@@ -349,8 +349,14 @@ impl Engine {
         if job.state == JobState::Reserved || job.counters.reserves > reserves_before {
             return None;
         }
-        let since = had.counted_since_wall_ns;
-        let since = since.unwrap_or_else(|| now.to_wall(job.created));
+        let since = match had.counted_since_wall_ns {
+            // A clock that is set ahead while this server runs makes no job older.
+            Some(since) => {
+                let steady = self.started.to_wall(now.mono);
+                since.saturating_add(now.wall_ns.saturating_sub(steady))
+            }
+            None => now.to_wall(job.created),
+        };
         Some(since.saturating_add(u64::from(after) * SECOND_NS as u64))
     }
 

@@ -324,7 +324,8 @@ pub struct Engine {
     sweep: Option<Sweep>,
     recovery: Recovery,
     imported: Option<TakenOver>,
-    started: Time,
+    /// When it began to serve: uptime counts from then, and how far the wall clock was set since.
+    started: Now,
     /// A random word that tells this run from another.
     run_id: String,
     cpu_times: Option<fn() -> (u64, u64)>,
@@ -460,7 +461,7 @@ impl Engine {
             sweep: None,
             recovery,
             imported,
-            started: now.mono,
+            started: now,
             run_id: report::run_id(now),
             cpu_times: options.cpu_times,
             dirty_since: None,

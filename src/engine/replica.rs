@@ -105,7 +105,7 @@ impl Follower<'_> {
     pub fn lead(self, last: Stamp, now: Now) -> Result<(), StoreError> {
         let engine = self.0;
         engine.mode = Mode::Leader(TurnAcks::default());
-        engine.started = now.mono;
+        engine.started = now;
         if let Some(log) = engine.store.log() {
             log.lead(last);
         }

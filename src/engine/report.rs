@@ -291,7 +291,7 @@ impl Engine {
             version: PROTOCOL_VERSION,
             rusage_utime: cpu_times.map(|(user_us, _)| Duration::from_micros(user_us)),
             rusage_stime: cpu_times.map(|(_, system_us)| Duration::from_micros(system_us)),
-            uptime: past(now.mono.since(self.started)),
+            uptime: past(now.mono.since(self.started.mono)),
             binlog_oldest_index: segments.map(|(oldest, _)| oldest.0),
             binlog_current_index: segments.map(|(_, current)| current.0),
             binlog_records_migrated: log.map_or(0, |log| log.records_migrated()),

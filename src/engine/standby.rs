@@ -183,7 +183,7 @@ impl Standby {
             // The last step: a crash before it leaves a copy.
             log.end_standby()?;
         }
-        self.engine.started = now.mono;
+        self.engine.started = now;
         self.engine.begin(now)?;
         Ok(self.engine)
     }

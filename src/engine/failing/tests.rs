@@ -653,6 +653,25 @@ fn a_job_that_was_delivered_does_not_expire_when_it_is_kicked_or_sent_back() {
 }
 
 #[test]
+fn a_clock_that_is_set_makes_no_dead_letter_expire_before_its_time() {
+    for ahead in [86_400, -86_400] {
+        let mut server = Server::with_policy("delivery-limit=1 dead-letter=dead");
+        server.policy("dead", "expire-after=60");
+        server.talk(&[PUT]);
+        server.wait(100);
+        server.talk(&[RESERVE, ("release 1 0 0", "RELEASED")]);
+        let set = server.now.wall_ns.checked_add_signed(ahead * SECOND_NS);
+        server.now.wall_ns = set.unwrap();
+        server.wait(50);
+        server.is_at(1, "dead", Ready);
+        if ahead > 0 {
+            server.wait(20);
+            assert_eq!(server.engine.queue().job_count("dead"), 0);
+        }
+    }
+}
+
+#[test]
 fn a_reserve_of_a_job_that_would_expire_is_not_lost_in_a_crash() {
     let mut server = Server::with_policy("expire-after=60");
     server.talk(&[PUT, RESERVE]);
