@@ -162,6 +162,22 @@ pub(in crate::storage) fn finish_move(fs: &dyn Fs, dir: &Path) -> Result<(), Ope
     cleared().map_err(|error| failed(&error))
 }
 
+/// Finish what a crash has left of a new log in the root of a file system: it is whole, and not yet where
+/// it belongs. Durable on return; it can be repeated.
+///
+/// # Errors
+/// As when a log is opened.
+pub fn settle(fs: &dyn Fs, dir: &Path) -> Result<(), OpenError> {
+    match fs.read_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(OpenError::io("list", dir, &error)),
+        Ok(names) if names.iter().all(|entry| entry.name != INSIDE_WHOLE) => return Ok(()),
+        Ok(_) => {}
+    }
+    let _lock = lock(fs, dir)?;
+    finish_move(fs, dir)
+}
+
 /// Nothing is ever overwritten. True if the directory has what its file system has made there, so that
 /// it cannot be replaced.
 fn refuse_what_is_there(fs: &dyn Fs, dir: &Path) -> Result<bool, OpenError> {

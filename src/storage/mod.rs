@@ -40,6 +40,7 @@ pub use error::{Damage, OpenError, ReplayError, StoreError};
 pub use format::names::is_log_file;
 pub use format::names::{CLUSTER_NAME, LEDGER_PREFIX};
 pub use format::{SEGMENT_SIZE_DEFAULT, SEGMENT_SIZE_MAX, SEGMENT_SIZE_MIN};
+pub use incomplete::settle;
 pub use log::body::{Body, BodyCheck, Bytes, Loan, Loans, PIECE};
 pub use log::compaction::{Index, Subject};
 pub use log::files::Files;

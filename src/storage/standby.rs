@@ -7,11 +7,11 @@
 use std::io;
 use std::path::Path;
 
-use super::disk::{Fs, OpenMode};
+use super::disk::{DirEntry, Fs, OpenMode};
 use super::error::OpenError;
 use super::format::names::{
-    COMPACTION_NAME, LOCK_NAME, STANDBY_MARKER, file_name, is_of_a_log, parse_cut_name,
-    parse_file_name,
+    COMPACTION_NAME, LOCK_NAME, LOST_AND_FOUND, STANDBY_MARKER, file_name, is_as_empty,
+    is_of_a_log, parse_cut_name, parse_file_name,
 };
 use super::marker_file::write_marker;
 use crate::types::Position;
@@ -64,6 +64,24 @@ pub fn cut(fs: &dyn Fs, dir: &Path, at: Position) -> Result<(), OpenError> {
     cut().map_err(|error| OpenError::io("cut the copy in", dir, &error))
 }
 
+/// True if no other directory can take the name of this one, as far as is known: it is the root of a file
+/// system.
+///
+/// # Errors
+/// If the disk fails.
+pub fn is_root(fs: &dyn Fs, dir: &Path) -> Result<bool, OpenError> {
+    if fs.is_mount_point(dir) {
+        return Ok(true);
+    }
+    match fs.read_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(OpenError::io("list", dir, &error)),
+        Ok(names) => Ok(names
+            .iter()
+            .any(|it| it.name == LOST_AND_FOUND && !it.is_file)),
+    }
+}
+
 /// Remove a copy, all of it and nothing else, and leave an empty directory. If that is interrupted,
 /// it is still a copy.
 ///
@@ -84,7 +102,8 @@ pub fn discard(fs: &dyn Fs, dir: &Path) -> Result<(), OpenError> {
     if !names.iter().any(|entry| entry.name == STANDBY_MARKER) {
         return Err(foreign("this is not the copy of a standby".to_owned()));
     }
-    if let Some(other) = names.iter().find(|entry| !is_of_a_copy(&entry.name)) {
+    let is_other = |entry: &&DirEntry| !is_of_a_copy(&entry.name) && !is_as_empty(entry);
+    if let Some(other) = names.iter().find(is_other) {
         let name = &other.name;
         return Err(foreign(format!(
             "a standby begins again here, and {name:?} is not a file of its copy; move it elsewhere"
@@ -93,10 +112,9 @@ pub fn discard(fs: &dyn Fs, dir: &Path) -> Result<(), OpenError> {
     // What is left after a crash is no copy up to anywhere.
     write_marker(fs, dir, STANDBY_MARKER, VOID)?;
     let remove = || -> io::Result<()> {
-        let is_last = |name: &str| name == STANDBY_MARKER || name == LOCK_NAME;
         // Not as listed above: a marker that a crash has left unfinished is gone now.
         for entry in fs.read_dir(dir)? {
-            if !is_last(&entry.name) {
+            if entry.name != STANDBY_MARKER && !is_as_empty(&entry) {
                 fs.remove_file(&dir.join(&entry.name))?;
             }
         }

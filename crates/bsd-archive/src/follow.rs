@@ -27,7 +27,8 @@ use bsd::engine::{ApplyError, Engine, Options, Standby};
 use bsd::storage::disk::Fs;
 use bsd::storage::format::LogId;
 use bsd::storage::marker_file::{STANDBY_MARKER, read_marker, write_marker};
-use bsd::storage::standby::{cut, discard};
+use bsd::storage::settle;
+use bsd::storage::standby::{cut, discard, is_root};
 use bsd::storage::{OpenError, StoreError};
 use bsd::types::{Now, Position, SECOND_NS, Time};
 
@@ -292,12 +293,13 @@ impl Follower {
     }
 
     fn begin(&mut self, now: Now, progress: &mut dyn FnMut(u64, u64)) -> Result<Did, FollowError> {
+        settle(&**self.fs(), &self.dir)?;
         let Some(marker) = read_marker(&**self.fs(), &self.dir, STANDBY_MARKER)? else {
             let log = self.chosen_log()?;
             let dir = self.dir.clone();
             let chain_reader = self.restore(log, &dir, now, progress)?;
             // What a crash has left when this one had been discarded, and not yet replaced.
-            self.discard_next()?;
+            self.discard_copy(&self.next_dir())?;
             return self.open(chain_reader, true, now);
         };
         let (chain_reader, own) = match ChainReader::resume(&marker) {
@@ -356,7 +358,8 @@ impl Follower {
         Ok(chain_reader)
     }
 
-    /// Restore another copy, and have it take the place of this one. Until then this one stays.
+    /// Restore another copy, and have it take the place of this one. Until then this one stays, where
+    /// another directory can take its place.
     fn renew(
         &mut self,
         why: &str,
@@ -367,18 +370,29 @@ impl Follower {
         self.expect_base(why)?;
         let kept = self.log();
         let chosen = kept.map_or_else(|| self.chosen_log(), Ok);
-        let next = self.next_dir();
+        let fs = self.fs().clone();
+        let is_root = is_root(&*fs, &self.dir)?;
+        let next = match is_root {
+            true => self.dir.clone(),
+            false => self.next_dir(),
+        };
         let restored = chosen.map_err(FollowError::from).and_then(|log| {
-            self.discard_next()?;
+            if is_root {
+                // It holds the directory.
+                self.copy = None;
+                settle(&*fs, &next)?;
+            }
+            self.discard_copy(&next)?;
             self.restore(log, &next, now, progress)
         });
         let chain_reader = restored.map_err(|error| match error {
             FollowError::Nothing(what) => FollowError::Nothing(begins_again(why, &what)),
             other => other,
         })?;
-        // It holds the directory.
+        if is_root {
+            return self.open(chain_reader, true, now);
+        }
         self.copy = None;
-        let fs = self.fs().clone();
         discard(&*fs, &self.dir)?;
         let parent = match self.dir.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -396,11 +410,11 @@ impl Follower {
         self.dir.with_file_name(name)
     }
 
-    /// Remove the next copy of an attempt that was interrupted.
-    fn discard_next(&self) -> Result<(), FollowError> {
-        let (fs, next) = (&**self.fs(), self.next_dir());
-        if read_marker(fs, &next, STANDBY_MARKER)?.is_some() {
-            discard(fs, &next)?;
+    /// Remove the copy in this directory, if there is one.
+    fn discard_copy(&self, dir: &Path) -> Result<(), FollowError> {
+        let fs = &**self.fs();
+        if read_marker(fs, dir, STANDBY_MARKER)?.is_some() {
+            discard(fs, dir)?;
         }
         Ok(())
     }

@@ -26,7 +26,7 @@ use bsd::protocol::{Command, Request};
 use bsd::random::Random;
 use bsd::storage::disk::Fs;
 use bsd::storage::disk::sim::{Crash, Errno, Fault, OpKind};
-use bsd::storage::marker_file::{STANDBY_MARKER, read_marker};
+use bsd::storage::marker_file::{STANDBY_MARKER, read_marker, write_marker};
 use bsd::storage::{IDS_SKIPPED, SimFs, SyncPolicy, Trail};
 use bsd::types::{Position, SegmentId};
 
@@ -61,6 +61,14 @@ fn follower(world: &World, disk: &SimFs) -> Follower {
 impl Side {
     fn new(world: &World, seed: u64) -> Side {
         let disk = SimFs::new(seed ^ 0x5bd1);
+        if seed.is_multiple_of(5) {
+            // As the root of a file system has it: no other directory can take the place of this one.
+            let dir = Path::new(DIR);
+            Fs::create_dir_all(&disk, &dir.join("lost+found")).unwrap();
+            for dir in [dir, Path::new("/")] {
+                Fs::sync_dir(&disk, dir).unwrap();
+            }
+        }
         let follower = follower(world, &disk);
         Side { disk, follower }
     }
@@ -698,6 +706,44 @@ fn g18_a_promoted_standby_gives_out_no_id_of_the_lost_end() {
         let disk = side.disk.crash_image(Crash::DropUnsynced);
         let engine = Engine::open(&options(&disk), world.now).unwrap();
         assert_eq!(next_id(&engine), (queue, log));
+    }
+}
+
+/// No other directory can take its place, and what is whole is moved up file by file.
+#[test]
+fn a_copy_in_the_root_of_a_file_system_begins_again_wherever_it_is_interrupted() {
+    let mut world = World::new(5);
+    world.start();
+    world.put(10);
+    world.archive();
+    for is_there in [false, true] {
+        for cut in 0.. {
+            let mut side = Side::new(&world, 5);
+            if is_there {
+                side.step(&world);
+                // A marker that no one understands: another copy is made.
+                write_marker(&side.disk, DIR.as_ref(), STANDBY_MARKER, b"?").unwrap();
+                side.follower = follower(&world, &side.disk);
+            }
+            side.disk.crash_at(side.disk.operations() + cut);
+            let did = side.follower.step(world.now, &mut |_, _| ());
+            let is_crashed = side.disk.is_crashed();
+            assert!(is_crashed || did.is_ok(), "{did:?}");
+            side.crash(
+                &world,
+                match cut % 3 {
+                    0 => Crash::DropUnsynced,
+                    1 => Crash::KeepAll,
+                    _ => Crash::Random { seed: cut },
+                },
+            );
+            side.step(&world);
+            assert_eq!(side.follower.jobs(), 1, "{is_there}, cut {cut}");
+            if !is_crashed {
+                assert!(cut > 20, "it is made in {cut} operations");
+                break;
+            }
+        }
     }
 }
 
