@@ -640,9 +640,6 @@ impl Engine {
         if self.draining {
             return Ok(ScheduleRun::Draining);
         }
-        if self.refuses_scheduled(schedule, now) {
-            return Ok(ScheduleRun::NoRoom);
-        }
         let tube = &*schedule.tube;
         let key = schedule.key.as_deref();
         if let Some(holder) = key.and_then(|key| self.queue.key_holder(tube, key)) {
@@ -654,6 +651,9 @@ impl Engine {
                 Logged::Done => ScheduleRun::Exists(holder),
                 Logged::Full => ScheduleRun::NoRoom,
             });
+        }
+        if self.refuses_scheduled(schedule, now) {
+            return Ok(ScheduleRun::NoRoom);
         }
         let Some(id) = self.take_id() else {
             return Ok(ScheduleRun::NoRoom);
