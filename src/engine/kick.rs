@@ -138,7 +138,7 @@ impl Engine {
     fn slice_of(&self, tube: &TubeRef) -> (u32, u64) {
         let policy = self.queue.policy_of(self.queue.pinned_name(tube));
         match policy {
-            Some((_, policy)) if policy.delivery_limit.is_some() => {
+            Some((_, policy)) if policy.acts_on_failures() => {
                 let list_size = attributes_size(LIST_SIZE_MAX) as u64;
                 (COUNTED_A_SLICE, UPDATE_SIZE + list_size)
             }
