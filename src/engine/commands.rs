@@ -266,22 +266,33 @@ impl Engine {
             let Some((client, job)) = self.queue.next_match() else {
                 return Ok(true);
             };
-            if let Some(reason) = self.is_over(job, now) {
-                if let Logged::Full = self.set_aside(job, reason, now)? {
-                    return Ok(true);
+            let count = match self.is_over(job, now) {
+                Some(reason) => match self.set_aside(job, reason, now)? {
+                    Logged::Done => 1,
+                    Logged::Full if self.has_to_wait() => return Ok(true),
+                    Logged::Full => self.refuse_waiting(client, sink),
+                },
+                None => {
+                    let terms = self.queue.terms(client);
+                    match self.hand_out(client, job, terms, now, sink)? {
+                        Handed::NotNow if self.has_to_wait() => return Ok(true),
+                        Handed::NotNow => self.refuse_waiting(client, sink),
+                        Handed::Batch(count) => count,
+                        Handed::Out | Handed::Later | Handed::Lost => 1,
+                    }
                 }
-                budget -= 1;
-                continue;
-            }
-            let terms = self.queue.terms(client);
-            let count = match self.hand_out(client, job, terms, now, sink)? {
-                Handed::NotNow => return Ok(true),
-                Handed::Batch(count) => count,
-                Handed::Out | Handed::Later | Handed::Lost => 1,
             };
             budget = budget.saturating_sub(count);
         }
         Ok(self.queue.next_match().is_none())
+    }
+
+    /// A client waits for a job that cannot be handed out now: it is told so, as if it asked now. Else no
+    /// one who waits would be served, and no wait would end, until that job can be.
+    fn refuse_waiting(&mut self, client: ClientId, sink: &mut dyn ReplySink) -> usize {
+        self.queue.stop_waiting(client);
+        sink.reply(client, self.after(), Reply::OutOfMemory);
+        1
     }
 
     /// Reserve a ready job for a client and send it, with others if the terms say so. If its body is
