@@ -23,6 +23,9 @@ pub const LIST_SIZE_MAX: usize =
 /// Bytes of an entry without its content.
 const ENTRY_SIZE_MIN: usize = 3;
 
+/// In place of a time, in [`Attributes::counted_since_wall_ns`].
+pub const RESERVED_SINCE: u64 = 0;
+
 const KEY: u8 = 1;
 const UNIQUE: u8 = 2;
 const GROUP: u8 = 3;
@@ -197,11 +200,19 @@ pub struct Attributes<'a> {
     /// The tube from which it came as a dead letter.
     pub dead_lettered_from: Option<&'a str>,
     /// When they began to be counted, and when it became a dead letter: wall time, nanoseconds since
-    /// 1970.
+    /// 1970. [`RESERVED_SINCE`]: it was reserved as a dead letter, so that it does not expire.
     pub counted_since_wall_ns: Option<u64>,
 }
 
 impl<'a> Attributes<'a> {
+    /// When it became a dead letter: wall time, nanoseconds since 1970. `None`: it is not a dead letter,
+    /// or the time is not known any more.
+    #[must_use]
+    pub fn dead_lettered_at_wall_ns(&self) -> Option<u64> {
+        let since = self.dead_lettered_from.and(self.counted_since_wall_ns);
+        since.filter(|at| *at != RESERVED_SINCE)
+    }
+
     /// The attributes in a list; `None` if no list is like this.
     #[must_use]
     pub fn decode(list: &'a [u8]) -> Option<Attributes<'a>> {

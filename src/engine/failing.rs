@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use super::Engine;
 use super::outcome::Logged;
-use crate::attributes::{Attributes, LIST_SIZE_MAX, Reason};
+use crate::attributes::{Attributes, LIST_SIZE_MAX, RESERVED_SINCE, Reason};
 use crate::policy::{DeadLetter, Expired, Policy};
 use crate::queue::Queue;
 use crate::storage::format::{attributes_size, delete, update};
@@ -214,17 +214,16 @@ impl Engine {
         let failures = self.queue.deliveries(id);
         let list = self.list_with(id, |had| {
             let aside = Attributes {
-                counted_from: Some(job.counters.reserves),
-                counted_since_wall_ns: Some(now.wall_ns),
                 failures: Some(failures),
                 reason: Some(reason),
                 text: text.or(had.text),
-                ..had
+                ..counted_again(had, job.counters.reserves, now)
             };
             match to {
                 None => aside,
                 Some(_) => Attributes {
                     tube: to,
+                    counted_since_wall_ns: Some(now.wall_ns),
                     dead_lettered_from: Some(job.tube),
                     ..aside
                 },
@@ -350,11 +349,8 @@ impl Engine {
             return None;
         }
         let since = match had.counted_since_wall_ns {
-            // A clock that is set ahead while this server runs makes no job older.
-            Some(since) => {
-                let steady = self.started.to_wall(now.mono);
-                since.saturating_add(now.wall_ns.saturating_sub(steady))
-            }
+            Some(RESERVED_SINCE) if had.dead_lettered_from.is_some() => return None,
+            Some(since) => self.wall.as_set_now(since, now),
             None => now.to_wall(job.created),
         };
         Some(since.saturating_add(u64::from(after) * SECOND_NS as u64))
@@ -404,12 +400,10 @@ impl Engine {
         let reserves = self.queue.job(id).map_or(0, |job| job.counters.reserves);
         let failures = self.queue.deliveries(id);
         let list = self.list_with(id, |had| Attributes {
-            counted_from: Some(reserves),
-            counted_since_wall_ns: Some(now.wall_ns),
             failures: Some(failures),
             reason: Some(Reason::Buried),
             text: text.or(had.text),
-            ..had
+            ..counted_again(had, reserves, now)
         });
         let mut logged = self.log_with_list(&bury, (id, &list), NO_KICK, now)?;
         if text.is_none() && matches!(logged, Logged::Full) {
@@ -457,8 +451,36 @@ impl Engine {
     ) -> Result<Logged, StoreError> {
         match kick {
             Some(kick) => self.log_with_list(kick, (id, list), NO_KICK, now),
-            None => self.log_list_alone(&Change::Attributes { id, list }, now),
+            None => self.log_with_counters(&Change::Attributes { id, list }, id, now),
         }
+    }
+
+    /// Log and apply what a job has, with its counters, to which that refers and which may not be in the
+    /// log yet: both or neither.
+    fn log_with_counters(
+        &mut self,
+        attributes: &Change<'_>,
+        id: JobId,
+        now: Now,
+    ) -> Result<Logged, StoreError> {
+        let snapshot = self.queue.snapshot(id);
+        let reserves = self.queue.job(id).map_or(0, |job| job.counters.reserves);
+        let Some(snapshot) = snapshot.filter(|_| reserves > 0) else {
+            return self.log_list_alone(attributes, now);
+        };
+        self.make_way(Purpose::Update, now)?;
+        let both = [snapshot, *attributes];
+        match self.store.join_for(&both, &[], Purpose::Update, now) {
+            Ok(()) => {}
+            Err(AppendError::NoRoom(_)) => return Ok(Logged::Full),
+            Err(AppendError::Failed(error)) => return Err(error),
+        }
+        let logged = self.log_snapshot(id, now)?;
+        if let Logged::Done = logged {
+            self.log_joined(attributes, now)?;
+        }
+        self.store.part()?;
+        Ok(logged)
     }
 
     /// A job that was set aside is ready again, in the tube that it came from, and its deliveries are
@@ -510,11 +532,7 @@ impl Engine {
             return self.update_of_kick(change, kick, Purpose::Update, now);
         }
         let reserves = self.queue.job(id).map_or(0, |job| job.counters.reserves);
-        let list = self.list_with(id, |had| Attributes {
-            counted_from: Some(reserves),
-            counted_since_wall_ns: Some(now.wall_ns),
-            ..had
-        });
+        let list = self.list_with(id, |had| counted_again(had, reserves, now));
         match self.log_with_list(change, (id, &list), kick, now)? {
             // As where no policy is: every job has room for this set aside.
             Logged::Full => self.log_update(change, kick, Purpose::Update, now),
@@ -535,6 +553,22 @@ pub(super) fn list_with<'a>(
         unreachable!("what job {id} has was checked")
     };
     list
+}
+
+/// Of a job that stays in its tube: its deliveries are counted from now on. A dead letter that was reserved
+/// as one does not expire any more.
+fn counted_again(had: Attributes<'_>, reserves: u32, now: Now) -> Attributes<'_> {
+    let was_reserved = reserves > had.counted_from.unwrap_or(0);
+    let is_kept = was_reserved || had.counted_since_wall_ns == Some(RESERVED_SINCE);
+    let since = match had.dead_lettered_from {
+        Some(_) if is_kept => RESERVED_SINCE,
+        _ => now.wall_ns,
+    };
+    Attributes {
+        counted_from: Some(reserves),
+        counted_since_wall_ns: Some(since),
+        ..had
+    }
 }
 
 /// Of a job that is to be in a tube as if it had just come: its deliveries, and the time after which it

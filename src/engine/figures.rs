@@ -188,7 +188,7 @@ impl Engine {
             events: self.queue.job_events(),
             job_size_max: self.job_size_max,
             is_draining: self.draining,
-            uptime_seconds: (now.mono.since(self.started.mono).max(0) / SECOND_NS) as u64,
+            uptime_seconds: (now.mono.since(self.started).max(0) / SECOND_NS) as u64,
             run_id: self.run_id.clone(),
             queue_memory: self.queue.memory(),
             clients_memory: self.queue.clients_memory(),

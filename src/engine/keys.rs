@@ -129,8 +129,13 @@ impl Engine {
     /// Log that a job was reserved, so that the reply which hands it out waits for that.
     pub(super) fn record_reserve(&mut self, id: JobId, now: Now) -> Result<(), StoreError> {
         self.make_way(Purpose::Update, now)?;
+        self.log_snapshot(id, now).map(|_| ())
+    }
+
+    /// Log the state of a job that exists, with its counters. A reserved one stays with its client.
+    pub(super) fn log_snapshot(&mut self, id: JobId, now: Now) -> Result<Logged, StoreError> {
         let Some(change) = self.queue.snapshot(id) else {
-            unreachable!("job {id} was reserved a moment ago")
+            unreachable!("job {id} is logged and does not exist")
         };
         match self.store.append(&change, &[], Purpose::Update, now) {
             Ok(place) => {
@@ -138,9 +143,9 @@ impl Engine {
                 if let Some(freed) = self.queue.note_update(id, place) {
                     self.store.free_update(freed);
                 }
-                Ok(())
+                Ok(Logged::Done)
             }
-            Err(AppendError::NoRoom(_)) => Ok(()),
+            Err(AppendError::NoRoom(_)) => Ok(Logged::Full),
             Err(AppendError::Failed(error)) => Err(error),
         }
     }

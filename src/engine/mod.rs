@@ -66,6 +66,7 @@ mod spoken;
 mod standby;
 mod store;
 mod upkeep;
+mod wall;
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -83,6 +84,7 @@ use self::replica::TurnAcks;
 use self::schedules::Schedules;
 use self::settings::Settings;
 use self::store::{MemoryStore, Store};
+use self::wall::WallClock;
 use crate::protocol::{Op, Reply, Request, Shown};
 use crate::queue::{Delivery, Queue, WaitEnd};
 use crate::shortage::Shortage;
@@ -324,8 +326,8 @@ pub struct Engine {
     sweep: Option<Sweep>,
     recovery: Recovery,
     imported: Option<TakenOver>,
-    /// When it began to serve: uptime counts from then, and how far the wall clock was set since.
-    started: Now,
+    started: Time,
+    wall: WallClock,
     /// A random word that tells this run from another.
     run_id: String,
     cpu_times: Option<fn() -> (u64, u64)>,
@@ -461,7 +463,8 @@ impl Engine {
             sweep: None,
             recovery,
             imported,
-            started: now,
+            started: now.mono,
+            wall: WallClock::at(now),
             run_id: report::run_id(now),
             cpu_times: options.cpu_times,
             dirty_since: None,

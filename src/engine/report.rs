@@ -171,9 +171,7 @@ impl Engine {
         let due = job.deadline.filter(|_| job.state == JobState::Delayed);
         let attributes = self.queue.attributes(id).and_then(Attributes::decode);
         let attributes = attributes.unwrap_or_default();
-        let dead_lettered_at = attributes
-            .dead_lettered_from
-            .and(attributes.counted_since_wall_ns);
+        let dead_lettered_at = attributes.dead_lettered_at_wall_ns();
         Some(ExtendedJobStats {
             id,
             tube: job.tube.to_owned(),
@@ -291,7 +289,7 @@ impl Engine {
             version: PROTOCOL_VERSION,
             rusage_utime: cpu_times.map(|(user_us, _)| Duration::from_micros(user_us)),
             rusage_stime: cpu_times.map(|(_, system_us)| Duration::from_micros(system_us)),
-            uptime: past(now.mono.since(self.started.mono)),
+            uptime: past(now.mono.since(self.started)),
             binlog_oldest_index: segments.map(|(oldest, _)| oldest.0),
             binlog_current_index: segments.map(|(_, current)| current.0),
             binlog_records_migrated: log.map_or(0, |log| log.records_migrated()),

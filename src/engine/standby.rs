@@ -9,6 +9,7 @@ use std::path::Path;
 
 use super::replay::Replayer;
 use super::store::Store;
+use super::wall::WallClock;
 use super::{Engine, Mode, Options};
 use crate::ErrorClass;
 use crate::attributes::Attributes;
@@ -183,7 +184,8 @@ impl Standby {
             // The last step: a crash before it leaves a copy.
             log.end_standby()?;
         }
-        self.engine.started = now;
+        self.engine.started = now.mono;
+        self.engine.wall = WallClock::at(now);
         self.engine.begin(now)?;
         Ok(self.engine)
     }

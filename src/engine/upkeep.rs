@@ -37,6 +37,7 @@ impl Engine {
     /// When the disk failed, now or earlier: nothing more may be acknowledged.
     pub fn tick(&mut self, now: Now, sink: &mut dyn ReplySink) -> Result<(), StoreError> {
         self.check()?;
+        self.wall.note(now);
         let kicked = self.go_on_kicking(now, sink)?;
         let cleared = self.clears.is_empty() || self.go_on_clearing(now)?;
         let mut ended = std::mem::take(&mut self.ended);

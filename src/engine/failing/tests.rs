@@ -5,6 +5,7 @@ use crate::engine::spoken::{BEGIN_NS, Replies, Server, engine};
 use crate::engine::{Altered, Engine, JobAction, Options};
 use crate::pattern::Pattern;
 use crate::storage::SimFs;
+use crate::storage::disk::sim::{Errno, Fault, OpKind};
 use crate::types::{JobId, JobState, Now, SECOND_NS, Time};
 
 const RESERVED: &str = "RESERVED 1 1\r\nx";
@@ -615,6 +616,25 @@ fn on_a_full_disk_no_job_is_lost_and_none_is_delivered_more_often() {
     }
 }
 
+/// A job that cannot be handed out holds up no one but the client whose turn it is.
+#[test]
+fn who_waits_for_a_job_that_cannot_be_read_now_is_told_so_and_others_go_on() {
+    let mut server = Server::new();
+    server.talk(&[("put 0 5 10 1\r\nx", "INSERTED 1")]);
+    server.crash();
+    let other = server.engine.connect();
+    server.say_as(other, "watch b");
+    server.say_as(other, "ignore default");
+    assert_eq!(server.say("reserve-with-timeout 60"), "");
+    assert_eq!(server.say_as(other, "reserve-with-timeout 8"), "");
+    let fault = Fault::fail(OpKind::Read, Errno::MFILE);
+    server.disk.inject(fault.for_ever());
+    assert_eq!(server.wait(6), "OUT_OF_MEMORY\r\n");
+    assert_eq!(server.wait(3), "TIMED_OUT\r\n");
+    server.disk.clear_faults();
+    server.talk(&[RESERVE]);
+}
+
 #[test]
 fn there_are_no_more_policies_than_there_may_be() {
     let mut server = Server::new();
@@ -667,7 +687,33 @@ fn a_clock_that_is_set_makes_no_dead_letter_expire_before_its_time() {
         if ahead > 0 {
             server.wait(20);
             assert_eq!(server.engine.queue().job_count("dead"), 0);
+            // One that comes later expires in time.
+            server.talk(&[("put 0 0 10 1\r\nx", "INSERTED 2")]);
+            server.say("reserve-with-timeout 0");
+            server.talk(&[("release 2 0 0", "RELEASED")]);
+            server.wait(70);
+            assert_eq!(server.engine.queue().job_count("dead"), 0);
         }
+    }
+}
+
+#[test]
+fn a_dead_letter_that_was_reserved_in_time_does_not_expire_when_it_is_kicked() {
+    for bury in ["release 1 0 0", "bury 1 0"] {
+        let mut server = Server::with_policy("delivery-limit=1 dead-letter=dead");
+        server.policy("dead", "delivery-limit=1 expire-after=60");
+        server.talk(&[PUT, RESERVE, ("release 1 0 0", "RELEASED")]);
+        server.talk(&[("watch dead", "WATCHING 2"), RESERVE]);
+        server.say(bury);
+        server.is_at(1, "dead", Buried);
+        server.wait(100);
+        server.talk(&[("kick-job 1", "KICKED")]);
+        server.wait(100);
+        server.is_at(1, "dead", Ready);
+        server.crash();
+        server.wait(100);
+        server.is_at(1, "dead", Ready);
+        assert_eq!(server.says_of(1, "dead-lettered-at"), None);
     }
 }
 
@@ -678,6 +724,17 @@ fn a_reserve_of_a_job_that_would_expire_is_not_lost_in_a_crash() {
     server.crash();
     server.wait(100);
     server.is_at(1, "default", Ready);
+}
+
+#[test]
+fn a_job_that_was_moved_is_not_delivered_more_often_after_a_crash() {
+    let mut server = Server::new();
+    server.policy("b", "delivery-limit=1");
+    server.talk(&[PUT, RESERVE, ("move-job 1 b", "MOVED")]);
+    server.crash();
+    server.talk(&[("watch b", "WATCHING 2"), RESERVE]);
+    server.talk(&[("release 1 0 0", "RELEASED")]);
+    server.is_at(1, "b", Buried);
 }
 
 #[test]

@@ -403,10 +403,7 @@ pub(crate) fn job_value(queue: &Queue, job: &JobView<'_>, now: Now) -> Value {
 
 /// What a job has beyond a plain one, where it has it.
 fn add_attributes(value: &mut Value, attributes: &Attributes<'_>) {
-    let at = attributes
-        .dead_lettered_from
-        .and(attributes.counted_since_wall_ns);
-    let at = at.map(utc);
+    let at = attributes.dead_lettered_at_wall_ns().map(utc);
     for (name, text) in [
         ("key", attributes.key),
         ("unique", attributes.unique.map(Unique::word)),
