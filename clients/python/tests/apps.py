@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import time
 from typing import Dict, List, Optional
 
@@ -37,6 +38,14 @@ async def later(seconds: float, mark: str) -> None:
     note("begin", mark)
     await asyncio.sleep(seconds)
     note("end", mark)
+
+
+@app.task(tube="async")
+async def exits(kind: str) -> None:
+    note("exits", kind)
+    if kind == "interrupt":
+        raise KeyboardInterrupt
+    sys.exit(kind)
 
 
 @app.task(tube="sync", ttr=1)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import select
 import socket
 import sys
 import tempfile
@@ -11,13 +13,15 @@ import threading
 import time
 import unittest
 
-from typing import Any, List, Optional
+from typing import Any, Callable, List, Optional
+from unittest import mock
 
 from harness import HERE, HOST, PATIENCE, SOURCE, Server, certificates, free_port, until
 
 import bsdq
 from bsdq import commands
 from bsdq.address import Address, Backoff, parse, parse_all
+from bsdq import link as link_of
 from bsdq.documents import mapping
 
 sys.path.insert(0, str(HERE.parent))
@@ -222,6 +226,166 @@ class RepeatTest(unittest.TestCase):
         self.assertEqual(named, repeated)
 
 
+class Held:
+    """A server without extended commands, whose first answer on each connection comes when the test
+    says so. For each later command `closes` says whether it closes the connection."""
+
+    def __init__(self, closes: Optional[Callable[[], bool]] = None) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self.asked = threading.Event()
+        self.may_answer = threading.Event()
+        self.commands: List[bytes] = []
+        self._closes = closes
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def _run(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            with connection, contextlib.suppress(OSError):
+                self._serve(connection)
+
+    def _serve(self, connection: socket.socket) -> None:
+        while True:
+            data = connection.recv(4096)
+            if not data:
+                return
+            if data == b"capabilities\r\n":
+                self.asked.set()
+                self.may_answer.wait(PATIENCE)
+                connection.sendall(b"UNKNOWN_COMMAND\r\n")
+                continue
+            self.commands.append(data)
+            if self._closes is not None and self._closes():
+                return
+            if data.startswith(b"reserve"):
+                connection.sendall(b"RESERVED 7 1\r\nx\r\n")
+
+    def end(self) -> None:
+        self.may_answer.set()
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+
+class LostTest(unittest.TestCase):
+    """Waits that are longer than `retry_for`, and clients that are closed while they connect."""
+
+    def held(self, closes: Optional[Callable[[], bool]] = None) -> Held:
+        held = Held(closes)
+        self.addCleanup(held.end)
+        return held
+
+    def test_a_reserve_that_waited_longer_than_retry_for_waits_again(self) -> None:
+        """Two hours pass before each of two losses; the clock of the test says so."""
+        for of_loop in (False, True):
+            late = [0.0]
+            losses = [0]
+
+            def closes() -> bool:
+                losses[0] += 1
+                late[0] += 7200
+                return losses[0] <= 2
+
+            held = self.held(closes)
+            held.may_answer.set()
+            job = self.reserved_by_task(held, late) if of_loop else self.reserved(held, late)
+            self.assertEqual((job.id, job.body), (7, b"x"))
+            self.assertEqual(held.commands, [b"reserve\r\n"] * 3)
+
+    def reserved(self, held: Held, late: List[float]) -> bsdq.Job:
+        clock = mock.Mock(monotonic=lambda: time.monotonic() + late[0], sleep=time.sleep)
+        with mock.patch("bsdq.client.time", clock), bsdq.Client(held.address) as client:
+            return client.reserve()
+
+    def reserved_by_task(self, held: Held, late: List[float]) -> bsdq.Job:
+        async def run() -> bsdq.Job:
+            loop = asyncio.get_running_loop()
+            now = loop.time
+            with mock.patch.object(loop, "time", lambda: now() + late[0]):
+                async with bsdq.AsyncClient(held.address) as client:
+                    return await client.reserve()
+
+        return asyncio.run(run())
+
+    def test_a_server_that_always_closes_is_given_up(self) -> None:
+        late = [0.0]
+
+        def closes() -> bool:
+            late[0] += 4.0
+            return True
+
+        for of_loop in (False, True):
+            held = self.held(closes)
+            held.may_answer.set()
+            with self.assertRaises(bsdq.ConnectionLost):
+                if of_loop:
+                    self.reserved_by_task(held, late)
+                else:
+                    self.reserved(held, late)
+            self.assertGreater(len(held.commands), 1)
+
+    def test_a_client_that_is_closed_while_it_connects_has_no_connection(self) -> None:
+        held = self.held()
+        client = bsdq.Client(held.address, connect_timeout=PATIENCE)
+        errors: List[Optional[BaseException]] = []
+
+        def reserve() -> None:
+            try:
+                client.reserve()
+            except bsdq.BsdError as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=it, daemon=True) for it in (reserve, client.close)]
+        threads[0].start()
+        self.assertTrue(held.asked.wait(PATIENCE))
+        threads[1].start()
+        until("it is being closed", lambda: client._is_closed)
+        held.may_answer.set()
+        for thread in threads:
+            thread.join(PATIENCE)
+            self.assertFalse(thread.is_alive())
+        self.assertEqual([type(error) for error in errors], [bsdq.ConnectionLost])
+        self.assertEqual(held.commands, [])
+
+    def test_a_task_that_connects_has_no_connection_after_close(self) -> None:
+        held = self.held()
+
+        async def run() -> None:
+            client = bsdq.AsyncClient(held.address, connect_timeout=PATIENCE)
+            reserve = asyncio.ensure_future(client.reserve())
+            await asyncio.get_running_loop().run_in_executor(None, held.asked.wait, PATIENCE)
+            await client.close()
+            held.may_answer.set()
+            with self.assertRaises(bsdq.ConnectionLost):
+                await reserve
+            self.assertFalse(client.is_connected)
+
+        asyncio.run(run())
+        self.assertEqual(held.commands, [])
+
+    def test_a_client_that_is_closed_while_no_server_is_there_tries_no_more(self) -> None:
+        client = bsdq.Client(f"{HOST}:{free_port()}", retry_for=1e6)
+        errors: List[Optional[BaseException]] = []
+
+        def stats() -> None:
+            try:
+                client.stats()
+            except bsdq.BsdError as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=it, daemon=True) for it in (stats, client.close)]
+        threads[0].start()
+        until("it connects", client._lock.locked)
+        threads[1].start()
+        for thread in threads:
+            thread.join(PATIENCE)
+            self.assertFalse(thread.is_alive())
+        self.assertEqual([type(error) for error in errors], [bsdq.ConnectionLost])
+
+
 class LiveTest(unittest.TestCase):
     """A server that stops and starts, threads and tasks."""
 
@@ -288,6 +452,59 @@ class LiveTest(unittest.TestCase):
             bsdq.Client(server.address, retry_for=0).stats()
         self.assertIn("certificate", str(lost.exception))
         self.assertTrue(certificates())
+
+    @unittest.skipUnless(hasattr(select, "poll"), "there is only select, with its limit")
+    def test_a_descriptor_that_select_refuses_is_as_any_other(self) -> None:
+        for tls in (False, True):
+            server = self.server(tls=tls)
+            refuses = mock.patch.object(select, "select", side_effect=ValueError("out of range"))
+            with server.client() as client, refuses:
+                client.put(b"x")
+                # Over TLS it waits for something to read.
+                job = client.reserve(int(PATIENCE))
+                client._used_at -= 1.0
+                # The connection is looked at, and the job is still its own.
+                client.delete(job)
+
+    def test_an_abort_over_tls_that_comes_after_the_job_is_taken_back(self) -> None:
+        server = self.server(tls=True)
+        jobs: List[bsdq.Job] = []
+        # The waiting thread looks at the abort only when the job is there.
+        with mock.patch.object(link_of, "LOOK_EVERY", PATIENCE), server.client(
+            timeout=1.0
+        ) as client, server.client() as producer:
+            client.connect()
+            thread = threading.Thread(target=lambda: jobs.append(client.reserve()))
+            thread.start()
+            until("it waits", client.abort)
+            put = producer.put(b"x")
+            thread.join(PATIENCE)
+            self.assertEqual([job.id for job in jobs], [put])
+            client.delete(jobs[0])
+
+    @unittest.skipUnless(hasattr(socket, "TCP_KEEPIDLE"), "the system has no such times")
+    def test_a_machine_that_answers_nothing_is_given_up(self) -> None:
+        def times(it: Any) -> List[int]:
+            tcp = socket.IPPROTO_TCP
+            options = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+            is_on = it.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+            return [int(bool(is_on)), *(it.getsockopt(tcp, option) for option in options)]
+
+        for tls in (False, True):
+            server = self.server(tls=tls)
+            with server.client() as client:
+                client.connect()
+                assert client._link is not None
+                self.assertEqual(times(client._link._socket), [1, 60, 15, 4])
+
+            async def run() -> None:
+                async with bsdq.AsyncClient(server.address, **server.settings()) as client:
+                    await client.connect()
+                    assert client._link is not None and client._link._transport is not None
+                    it = client._link._transport.get_extra_info("socket")
+                    self.assertEqual(times(it), [1, 60, 15, 4])
+
+            asyncio.run(run())
 
     def test_threads_share_a_client(self) -> None:
         server = self.server()
@@ -411,6 +628,51 @@ class LiveTest(unittest.TestCase):
                 self.assertEqual(stats["current-jobs-ready"], 20)
                 for number in range(20):
                     stats = await client.stats_tube(f"t{number}")
+                    self.assertEqual(stats["current-jobs-ready"], 1)
+
+        asyncio.run(run())
+
+    def test_other_requests_wait_for_a_put_into_another_tube_without_put_with(self) -> None:
+        server = self.server(args=["--protocol", "beanstalkd"])
+
+        async def run() -> None:
+            for other in ("put", "pipeline"):
+                async with bsdq.AsyncClient(server.address) as client:
+                    # Both begin without a connection.
+                    plain = client.put(b"plain") if other == "put" else self.piped(client)
+                    await asyncio.gather(client.put_with(b"X", tube=other), plain)
+                    stats = await client.stats_tube(other)
+                    self.assertEqual(stats["current-jobs-ready"], 1)
+
+            async with bsdq.AsyncClient(server.address) as client:
+                self.assertEqual((await client.stats_tube("default"))["current-jobs-ready"], 2)
+
+        asyncio.run(run())
+
+    async def piped(self, client: bsdq.AsyncClient) -> Any:
+        return await client.pipeline([commands.put(b"plain")])
+
+    def test_a_put_into_another_tube_that_is_cancelled_leaves_the_used_one(self) -> None:
+        server = self.server(args=["--protocol", "beanstalkd"])
+
+        async def run() -> None:
+            async with bsdq.AsyncClient(server.address) as client:
+                await client.use("own")
+                for tube in ("own", "new"):
+                    # The second time the client's own `use` is on its way, too.
+                    use = asyncio.ensure_future(client.use(tube))
+                    if tube == "own":
+                        await use
+                    put = asyncio.ensure_future(client.put_with(b"X", tube="x"))
+                    # Its `use` is sent; the answer is read in a later turn of the loop.
+                    await asyncio.sleep(0)
+                    put.cancel()
+                    await asyncio.wait([put])
+                    self.assertTrue(put.cancelled())
+                    await use
+                    self.assertEqual(await client.list_tube_used(), tube)
+                    await client.put(b"plain")
+                    stats = await client.stats_tube(tube)
                     self.assertEqual(stats["current-jobs-ready"], 1)
 
         asyncio.run(run())

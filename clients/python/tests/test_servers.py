@@ -6,11 +6,12 @@ import asyncio
 import json
 import os
 import tempfile
+import threading
 import unittest
 import urllib.request
 from typing import Any, Dict, List, Set
 
-from harness import HOST, KIT, Server, beanstalkd, free_port, skip, until
+from harness import HOST, KIT, PATIENCE, Server, beanstalkd, free_port, skip, until
 
 import bsdq
 from bsdq.servers import AsyncServerSet, ServerSet, place, score
@@ -179,6 +180,35 @@ class SetTest(unittest.TestCase):
     async def waiting(self, servers: AsyncServerSet) -> int:
         stats = await servers.stats()
         return sum(int(str(it["current-waiting"])) for it in stats.values() if it is not None)
+
+    def test_a_job_is_deleted_while_another_thread_waits_for_one(self) -> None:
+        for args in ([], ["--protocol", "beanstalkd"]):
+            server = self.server(args=args)
+            servers_set = self.set_of({"a": server})
+            servers_set.put("default", b"first")
+            first = servers_set.reserve(5)
+            found: List[bsdq.SetJob] = []
+            threads = [
+                threading.Thread(target=lambda: found.append(servers_set.reserve()), daemon=True)
+                for _ in range(2)
+            ]
+            for thread in threads:
+                thread.start()
+            with server.client() as client:
+                until("one waits", lambda: client.stats()["current-waiting"] == 1)
+                servers_set.touch(first)
+                servers_set.delete(first)
+                with self.assertRaises(bsdq.TimedOut):
+                    servers_set.reserve(0)
+                until("one waits", lambda: client.stats()["current-waiting"] == 1)
+                for body in (b"second", b"third"):
+                    servers_set.put("default", body)
+                for thread in threads:
+                    thread.join(PATIENCE)
+                self.assertEqual(sorted(job.body for job in found), [b"second", b"third"])
+                for job in found:
+                    servers_set.delete(job)
+                self.assertEqual(client.stats()["current-jobs-reserved"], 0)
 
     def test_a_set_for_asyncio_speaks_tls_and_shows_its_token(self) -> None:
         servers = {name: self.server(tls=True, tokens=True) for name in ("a", "b")}

@@ -138,6 +138,24 @@ class WorkerTest(unittest.TestCase):
         until("it is delayed", lambda: self.client.stats_job(again)["state"] == "delayed")
         self.assertEqual(self.client.stats_job(again)["delay"], 100)
 
+    def test_a_coroutine_that_exits_has_failed_and_the_next_job_is_done(self) -> None:
+        self.use(Server())
+        self.client.set_policy("async", {"delivery-limit": 1})
+        app = self.apps
+        jobs = [app.exits.put("exit").id, app.exits.put("interrupt").id]
+        app.later.put(0.0, "after")
+        worker = self.start("--concurrency", "1")
+        self.noted("end after")
+        for job, said in zip(jobs, ("SystemExit: exit", "KeyboardInterrupt")):
+            self.assertEqual(self.client.stats_job(job)["state"], "buried")
+            self.assertIn(said, self.client.stats_job_extended(job)["text"])
+        # The operator's interrupt still ends it, also while a coroutine runs.
+        app.later.put(0.5, "runs")
+        self.noted("begin runs")
+        worker.send_signal(signal.SIGINT)
+        self.assertEqual(worker.wait(PATIENCE), 0, self.log())
+        self.noted("end runs")
+
     def test_a_job_that_takes_longer_than_its_time_is_touched(self) -> None:
         self.use(Server())
         # In a slot that has two, the second one waits behind the first, and is touched too.

@@ -107,3 +107,22 @@ class Backoff:
         """The time before the next attempt."""
         longest, self._next = self._next, min(2 * self._next, self.LIMIT)
         return longest * random.uniform(0.5, 1.0)
+
+
+class Patience:
+    """How long a call goes on trying. The time counts from the loss of a connection, not from the
+    start of the call: a reserve may have waited for hours before."""
+
+    def __init__(self, retry_for: float) -> None:
+        self._retry_for = retry_for
+        self.backoff = Backoff()
+        #: None: no connection was lost yet.
+        self.give_up_at: Optional[float] = None
+
+    def lost(self, now: float, waited: float) -> float:
+        """A connection was lost on which the call has waited for a job for this number of seconds.
+        Returns when to give up. A wait longer than `retry_for` begins the count again."""
+        if self.give_up_at is None or waited > self._retry_for:
+            self.give_up_at = now + self._retry_for
+            self.backoff = Backoff()
+        return self.give_up_at

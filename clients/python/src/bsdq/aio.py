@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
 import ssl
 from collections import deque
 from types import TracebackType
 from typing import Any, Deque, List, Optional, Sequence, Type, TypeVar, cast
 
-from . import commands
-from .address import Address, Addresses, Backoff, Settings, parse_all
+from . import commands, steps
+from .address import Address, Addresses, Backoff, Patience, Settings, parse_all
 from .aio_methods import AsyncMethods
 from .errors import BsdError, ConnectionLost, ProtocolError, Refused, Timeout
+from .link import keep_alive
 from .model import Job
 from .session import Session, may_go_on, windows
 from .steps import Call, Steps
@@ -62,6 +65,11 @@ class _Link(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        it = transport.get_extra_info("socket")
+        if it is not None and it.family in (socket.AF_INET, socket.AF_INET6):
+            # A connection that was lost at once is told later.
+            with contextlib.suppress(OSError):
+                keep_alive(it)
 
     def connection_lost(self, error: Optional[Exception]) -> None:
         said = f"the connection is lost: {error}" if error else "the server has closed it"
@@ -156,6 +164,23 @@ class _Link(asyncio.Protocol):
         is_last = bool(self._entries) and self._entries[-1] is entry
         if is_last and entry.is_reserve and self.lost is None and self._session.has("abort"):
             self.send([commands.abort()], self._timeout).add_done_callback(_ignored)
+
+    def use_again(self) -> None:
+        """Uses the client's tube again, where a passing `use` was sent and not taken back."""
+        if self.lost is not None:
+            return
+        # A `use` of the client may still be on its way, before the passing one.
+        sent = [request for entry in self._entries for request in entry.requests]
+        tubes = [it.tube for it in sent if it.word == "use" and it.tube is not None]
+        request = steps.passing(tubes[-1] if tubes else self._session.used)
+
+        def check(future: "asyncio.Future[List[Any]]") -> None:
+            if future.cancelled() or future.exception() is not None:
+                return
+            if isinstance(future.result()[0], Refused):
+                self.fail(ConnectionLost("the server does not use the client's tube again"))
+
+        self.send([request], self._timeout).add_done_callback(check)
 
     def fail(self, error: BsdError) -> None:
         """Ends the connection; all who wait are told so."""
@@ -307,7 +332,7 @@ class AsyncClient(AsyncMethods):
 
     # The connection.
 
-    async def _connected(self) -> _Link:
+    async def _connected(self, give_up_at: Optional[float] = None) -> _Link:
         if self._link is not None and self._link.lost is None:
             return self._link
         if self._connecting is None:
@@ -315,23 +340,33 @@ class AsyncClient(AsyncMethods):
         async with self._connecting:
             if self._link is not None and self._link.lost is None:
                 return self._link
-            return await self._connect()
+            if give_up_at is None:
+                give_up_at = asyncio.get_running_loop().time() + self._settings.retry_for
+            return await self._connect(give_up_at)
 
-    async def _connect(self) -> _Link:
-        loop = asyncio.get_running_loop()
+    async def _connect(self, give_up_at: float) -> _Link:
         backoff = Backoff()
-        give_up_at = loop.time() + self._settings.retry_for
         while True:
-            if self._is_closed:
-                raise ConnectionLost("the client was closed")
             last: Optional[BsdError] = None
             for _ in self._settings.addresses:
+                self._check_open()
                 try:
-                    return await self._open(self._settings.addresses[self._at])
+                    link = await self._open(self._settings.addresses[self._at])
                 except (ConnectionLost, Timeout) as error:
                     last = error
                     self._at = (self._at + 1) % len(self._settings.addresses)
+                    continue
+                if self._is_closed:
+                    # `close` has ended the connection that it saw: this one came later.
+                    await self.disconnect()
+                self._check_open()
+                return link
+            self._check_open()
             await _pause(backoff, give_up_at, cast(BsdError, last))
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ConnectionLost("the client was closed")
 
     async def _open(self, address: Address) -> _Link:
         timeout = self._settings.connect_timeout
@@ -382,9 +417,6 @@ class AsyncClient(AsyncMethods):
     # Calls.
 
     async def _call(self, call: Call[T]) -> T:
-        if self._stepping is not None and self._stepping.locked():
-            async with self._stepping:
-                pass
         if isinstance(call, Request):
             return await self._one(call)
         await self._connected()
@@ -394,6 +426,13 @@ class AsyncClient(AsyncMethods):
             self._stepping = asyncio.Lock()
         async with self._stepping:
             return await self._steps(call)
+
+    async def _turn(self) -> None:
+        """Waits until no call of several steps is under way. What is sent right after this, with no
+        `await` between, does not come between such steps."""
+        while self._stepping is not None and self._stepping.locked():
+            async with self._stepping:
+                pass
 
     async def _one(self, request: Request[T]) -> T:
         link = self._link
@@ -410,35 +449,48 @@ class AsyncClient(AsyncMethods):
             requests = next(run)
             may_connect = True
             while True:
-                results = await self._exchange(requests, may_connect)
+                results = await self._exchange(requests, may_connect, is_step=True)
                 may_connect = False
                 requests = run.send(results)
         except StopIteration as stop:
             return cast(T, stop.value)
+        except asyncio.CancelledError:
+            # The lock is still held: no other request has come behind the passing `use`.
+            if any(steps.is_passing(request) for request in requests) and self._link is not None:
+                self._link.use_again()
+            raise
 
     async def _exchange(
-        self, requests: Sequence[Request[Any]], may_connect: bool = True
+        self, requests: Sequence[Request[Any]], may_connect: bool = True, is_step: bool = False
     ) -> List[Any]:
-        backoff = Backoff()
-        give_up_at = asyncio.get_running_loop().time() + self._settings.retry_for
+        loop = asyncio.get_running_loop()
+        patience = Patience(self._settings.retry_for)
         results: List[Any] = []
         while True:
+            begun: Optional[float] = None
             try:
                 if not may_connect and self._link is None:
                     raise ConnectionLost("the connection is lost")
-                link = await self._connected() if may_connect else cast(_Link, self._link)
+                give_up_at = patience.give_up_at
+                link = await self._connected(give_up_at) if may_connect else cast(_Link, self._link)
+                begun = loop.time()
                 for request in requests:
                     self._session.check(request)
                 for window in windows(requests[len(results) :]):
+                    if not is_step:
+                        await self._turn()
                     await self._window(link, window, results)
                 return results
             except ConnectionLost as error:
                 error.results = results
                 rest = requests[len(results) :]
                 can = may_connect and self._settings.retry_for > 0 and not self._is_closed
-                if not can or not may_go_on(error, len(results), rest):
+                # Without a connection, connecting has taken all the time that there is.
+                if not can or begun is None or not may_go_on(error, len(results), rest):
                     raise
-                await _pause(backoff, give_up_at, error)
+                waited = loop.time() - begun if any(it.waits != 0 for it in rest) else 0.0
+                give_up_at = patience.lost(loop.time(), waited)
+                await _pause(patience.backoff, give_up_at, error)
 
     async def _window(
         self, link: _Link, window: Sequence[Request[Any]], results: List[Any]

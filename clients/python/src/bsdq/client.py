@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, List, Optional, Sequence, Type, TypeVar, Union, cast
 
 from . import commands
-from .address import Addresses, Backoff, Settings, parse_all
+from .address import Addresses, Backoff, Patience, Settings, parse_all
 from .errors import BsdError, ConnectionLost, Refused, Timeout
 from .link import Link
 from .methods import Methods
@@ -116,25 +116,35 @@ class Client(Methods):
         if link is not None:
             link.close()
 
-    def _connected(self) -> Link:
+    def _connected(self, give_up_at: Optional[float] = None) -> Link:
         if self._link is not None:
             if time.monotonic() - self._used_at < IDLE or not self._link.is_closed():
                 return self._link
             self._drop()
-        return self._connect(Backoff(), time.monotonic() + self._settings.retry_for)
+        if give_up_at is None:
+            give_up_at = time.monotonic() + self._settings.retry_for
+        return self._connect(Backoff(), give_up_at)
 
     def _connect(self, backoff: Backoff, give_up_at: float) -> Link:
-        if self._is_closed:
-            raise ConnectionLost("the client was closed")
         while True:
             last: Optional[BsdError] = None
             for _ in self._settings.addresses:
+                self._check_open()
                 try:
-                    return self._open()
+                    link = self._open()
                 except (ConnectionLost, Timeout) as error:
                     last = error
                     self._at = (self._at + 1) % len(self._settings.addresses)
+                    continue
+                # `close` shuts the connection that it sees: this one may have come later.
+                self._check_open()
+                return link
+            self._check_open()
             self._pause(backoff, give_up_at, cast(BsdError, last))
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ConnectionLost("the client was closed")
 
     def _pause(self, backoff: Backoff, give_up_at: float, error: BsdError) -> None:
         delay = backoff.delay()
@@ -231,14 +241,16 @@ class Client(Methods):
 
     def _sent(self, requests: Sequence[Request[Any]], may_connect: bool = True) -> List[Any]:
         """The results of requests, over as many connections as it takes and as are safe."""
-        backoff = Backoff()
-        give_up_at = time.monotonic() + self._settings.retry_for
+        patience = Patience(self._settings.retry_for)
         results: List[Any] = []
         while True:
+            begun: Optional[float] = None
             try:
                 if not may_connect and self._link is None:
                     raise ConnectionLost("the connection is lost")
-                link = self._connected() if may_connect else cast(Link, self._link)
+                give_up_at = patience.give_up_at
+                link = self._connected(give_up_at) if may_connect else cast(Link, self._link)
+                begun = time.monotonic()
                 for request in requests:
                     self._session.check(request)
                 for window in windows(requests[len(results) :]):
@@ -248,9 +260,12 @@ class Client(Methods):
                 error.results = results
                 rest = requests[len(results) :]
                 can = may_connect and self._settings.retry_for > 0 and not self._is_closed
-                if not can or not may_go_on(error, len(results), rest):
+                # Without a connection, connecting has taken all the time that there is.
+                if not can or begun is None or not may_go_on(error, len(results), rest):
                     raise
-                self._pause(backoff, give_up_at, error)
+                now = time.monotonic()
+                waited = now - begun if any(it.waits != 0 for it in rest) else 0.0
+                self._pause(patience.backoff, patience.lost(now, waited), error)
 
     def _window(self, link: Link, window: Sequence[Request[Any]], results: List[Any]) -> None:
         timeout = self._settings.timeout
@@ -285,6 +300,9 @@ class Client(Methods):
             with self._waits:
                 self._is_waiting = False
                 aborts, self._aborts = self._aborts, 0
+                if link.take_back_abort():
+                    # The result came first: no answer to the abort is to come.
+                    aborts = 0
         for _ in range(aborts):
             link.result(commands.abort(), time.monotonic() + timeout)
         return result

@@ -18,6 +18,8 @@ from .wire import INCOMPLETE, Request
 CHUNK = 64 << 10
 #: How often a reserve over TLS looks whether it is to be aborted: only one thread may use TLS.
 LOOK_EVERY = 0.05
+#: A machine that answers nothing is given up after about 120 s: the same times as the server's.
+KEEP_IDLE, KEEP_BETWEEN, KEEP_PROBES = 60, 15, 4
 #: The kernel ends calls on sockets in time by itself, without a call to ask first.
 _KERNEL_TIMES = sys.platform != "win32" and struct.calcsize("l") == 8
 
@@ -51,6 +53,7 @@ class Link:
                 it.connect(address.path)
             else:
                 it.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                keep_alive(it)
             if self._is_tls:
                 name = settings.tls_name or address.host
                 it = settings.context().wrap_socket(it, server_hostname=name)
@@ -82,7 +85,7 @@ class Link:
         if self._reader.buffered:
             return True
         try:
-            return bool(select.select([self._socket], [], [], 0)[0])
+            return _is_readable(self._socket, 0)
         except (OSError, ValueError):
             return True
 
@@ -162,6 +165,12 @@ class Link:
         else:
             self.send(data, time.monotonic() + self._timeout)
 
+    def take_back_abort(self) -> bool:
+        """Whether an abort was asked for and not sent: it is not sent any more. For the thread that
+        has waited, when no other one can abort."""
+        data, self._abort = self._abort, None
+        return data is not None
+
     def ready(self) -> None:
         """Sets the times of the kernel for calls."""
         self._limit(time.monotonic() + self._timeout)
@@ -180,12 +189,38 @@ class Link:
     def _wait(self, deadline: Optional[float]) -> None:
         """Until there is something to read over TLS, while another thread may want to abort."""
         pending = getattr(self._socket, "pending")
-        while not pending() and not select.select([self._socket], [], [], LOOK_EVERY)[0]:
-            data, self._abort = self._abort, None
-            if data is not None:
+        while not pending() and not _is_readable(self._socket, LOOK_EVERY):
+            # Nothing is written before there is one: another thread may leave one just then.
+            if self._abort is not None:
+                data, self._abort = self._abort, None
                 self._socket.sendall(data)
             if deadline is not None and time.monotonic() >= deadline:
                 raise socket.timeout()
+
+
+def _is_readable(it: socket.socket, seconds: float) -> bool:
+    """Whether there is something to read, within this time."""
+    # `select` refuses descriptors of 1024 and more; Windows has no `poll`.
+    if not hasattr(select, "poll"):
+        return bool(select.select([it], [], [], seconds)[0])
+    poll = select.poll()
+    poll.register(it, select.POLLIN)
+    return bool(poll.poll(seconds * 1000))
+
+
+def keep_alive(it: socket.socket) -> None:
+    """Has the kernel probe a connection over TCP on which nothing comes. Otherwise a reserve would
+    wait without end for a machine that has lost its power."""
+    it.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for names, value in (
+        # The second name is that of macOS.
+        (("TCP_KEEPIDLE", "TCP_KEEPALIVE"), KEEP_IDLE),
+        (("TCP_KEEPINTVL",), KEEP_BETWEEN),
+        (("TCP_KEEPCNT",), KEEP_PROBES),
+    ):
+        options = [getattr(socket, name) for name in names if hasattr(socket, name)]
+        if options:
+            it.setsockopt(socket.IPPROTO_TCP, options[0], value)
 
 
 def _set_times(it: socket.socket, seconds: float) -> None:

@@ -15,6 +15,8 @@ import threading
 from types import TracebackType
 from typing import (
     Any,
+    Awaitable,
+    Callable,
     Coroutine,
     Dict,
     Iterable,
@@ -343,9 +345,92 @@ class AsyncServerSet:
         return stats
 
 
+class _Turns:
+    """Shares the connections for reserves among threads.
+
+    A connection answers in order, so that a call about a job would wait as long as a reserve before
+    it. The call ends that wait, which goes on afterwards. Reserves take turns.
+    """
+
+    def __init__(self, servers: AsyncServerSet) -> None:
+        self._set = servers
+        #: Held by the one whose turn it is; the others wait in their order.
+        self._lock = asyncio.Lock()
+        #: Calls and reserves that wait for their turn.
+        self._calls = 0
+        self._reserves = 0
+        self._waiting: Optional["asyncio.Task[SetJob]"] = None
+
+    def _interrupt(self) -> None:
+        # Once only: a second one would cut short how the first one keeps a job that has arrived.
+        task, self._waiting = self._waiting, None
+        if task is not None:
+            task.cancel()
+
+    async def call(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Does this at once: it does not wait for a job."""
+        self._interrupt()
+        self._calls += 1
+        try:
+            await self._lock.acquire()
+        finally:
+            self._calls -= 1
+        try:
+            return await work()
+        finally:
+            self._lock.release()
+
+    async def reserve(self, timeout: Optional[int]) -> SetJob:
+        """Waits for a job, in several turns if others want theirs."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + (LONG * 1e6 if timeout is None else timeout)
+        self._interrupt()
+        while True:
+            self._reserves += 1
+            try:
+                await self._lock.acquire()
+            finally:
+                self._reserves -= 1
+            try:
+                job = await self._one_turn(end - loop.time())
+                if job is not None:
+                    return job
+            except TimedOut:
+                if loop.time() >= end:
+                    raise
+            finally:
+                self._lock.release()
+
+    async def _one_turn(self, left: float) -> Optional[SetJob]:
+        """A job; None if another one wants its turn."""
+        is_wanted = self._calls > 0 or self._reserves > 0
+        if self._calls:
+            left = 0
+        task = asyncio.ensure_future(self._set.reserve(max(0, math.ceil(left))))
+        self._waiting = task
+        try:
+            done, _ = await asyncio.wait([task], timeout=SLICE if is_wanted else None)
+            if not done:
+                self._interrupt()
+                await asyncio.wait([task])
+        except asyncio.CancelledError:
+            # The thread has left. The next reserve returns a job that was on its way.
+            self._interrupt()
+            await asyncio.wait([task])
+            if not task.cancelled() and task.exception() is None:
+                self._set._held.append(task.result())
+            raise
+        finally:
+            self._waiting = None
+        return None if task.cancelled() else task.result()
+
+
 class ServerSet:
     """Several servers as one, with blocking calls, which may be made from several threads. The work
-    is done by an `AsyncServerSet` in a thread."""
+    is done by an `AsyncServerSet` in a thread.
+
+    Calls about jobs do not wait for a reserve of another thread. Threads that reserve at the same
+    time take turns, of a second at most."""
 
     def __init__(
         self,
@@ -360,6 +445,11 @@ class ServerSet:
             target=self._loop.run_forever, name="bsdq-servers", daemon=True
         )
         self._thread.start()
+        self._turns = self._run(self._begin())
+
+    async def _begin(self) -> _Turns:
+        # Before Python 3.10 a lock belongs to the loop that it is made in.
+        return _Turns(self._set)
 
     def __enter__(self) -> "ServerSet":
         return self
@@ -410,27 +500,27 @@ class ServerSet:
 
     def reserve(self, timeout: Optional[int] = None) -> SetJob:
         """As `AsyncServerSet.reserve`."""
-        return self._run(self._set.reserve(timeout))
+        return self._run(self._turns.reserve(timeout))
 
     def delete(self, job: SetJob) -> None:
         """Deletes a job: it is done."""
-        self._run(self._set.delete(job))
+        self._run(self._turns.call(lambda: self._set.delete(job)))
 
     def release(self, job: SetJob, pri: Optional[int] = None, delay: int = DELAY) -> None:
         """Gives a job back."""
-        self._run(self._set.release(job, pri, delay))
+        self._run(self._turns.call(lambda: self._set.release(job, pri, delay)))
 
     def bury(self, job: SetJob, pri: Optional[int] = None) -> None:
         """Sets a job aside."""
-        self._run(self._set.bury(job, pri))
+        self._run(self._turns.call(lambda: self._set.bury(job, pri)))
 
     def touch(self, job: SetJob) -> None:
         """Has the time to run of a job begin again."""
-        self._run(self._set.touch(job))
+        self._run(self._turns.call(lambda: self._set.touch(job)))
 
     def fail(self, job: SetJob, text: Bytes = b"") -> Failed:
         """Says that a job could not be done, and why."""
-        return self._run(self._set.fail(job, text))
+        return self._run(self._turns.call(lambda: self._set.fail(job, text)))
 
     def stats(self) -> Dict[str, Optional[Stats]]:
         """Figures of each server; None for one that is away."""

@@ -128,19 +128,24 @@ def put_with(
         if tube is None or tube == session.used:
             (result,) = yield [plain]
         else:
-            (used,) = yield [_passing(tube)]
+            (used,) = yield [passing(tube)]
             _value(used)
-            result, _ = yield [plain, _passing(session.used)]
+            result, _ = yield [plain, passing(session.used)]
         return Put(_value(result), False)
 
     return Steps(run, request)
 
 
-def _passing(tube: str) -> Request[str]:
+def passing(tube: str) -> Request[str]:
     """A `use` that is taken back at once: a new connection begins without it."""
     request = commands.use(tube)
     request.tube = None
     return request
+
+
+def is_passing(request: Request[Any]) -> bool:
+    """Whether it is a `use` that must be taken back, or that takes one back."""
+    return request.word == "use" and request.tube is None
 
 
 def release(job: JobId, delay: int) -> Steps[None]:

@@ -15,7 +15,7 @@ import signal
 import threading
 import time
 import traceback
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Any, Awaitable, Callable, Dict, List, Optional, Sequence
 
 from . import codec
 from .app import AnyTask, App, Bury, Event, Retry
@@ -111,6 +111,8 @@ class Worker:
         self._loop: Optional[asyncio.AbstractEventLoop] = None
         self._stopping: Optional[asyncio.Event] = None
         self._is_stopped = False
+        #: Whether SIGINT comes here, and not as a `KeyboardInterrupt`.
+        self._has_signals = False
         #: What runs, to be ended after the grace time.
         self._running: Dict["asyncio.Future[Any]", SetJob] = {}
         self._abandoned = 0
@@ -134,6 +136,7 @@ class Worker:
         hurry = asyncio.Event()
         if signals:
             self._listen(self._loop, hurry)
+            self._has_signals = True
         log.info("a worker begins: %d slots, tubes %s", self._concurrency, ", ".join(self._tubes))
         slots = [asyncio.ensure_future(self._slot()) for _ in range(self._concurrency)]
         stop = asyncio.ensure_future(self._stopping.wait())
@@ -268,7 +271,7 @@ class Worker:
         function = task.function
         future: "asyncio.Future[Any]"
         if task.is_async:
-            future = asyncio.ensure_future(function(**arguments))
+            future = asyncio.ensure_future(self._guarded(function, arguments))
         else:
             future = self._threads.run(lambda: function(**arguments))
         self._running[future] = job
@@ -276,6 +279,19 @@ class Worker:
             await future
         finally:
             del self._running[future]
+
+    async def _guarded(
+        self, function: Callable[..., Awaitable[Any]], arguments: Dict[str, Any]
+    ) -> Any:
+        """The result of a coroutine. asyncio would end its loop, and the worker, for an exit."""
+        try:
+            return await function(**arguments)
+        except KeyboardInterrupt as error:
+            if not self._has_signals:
+                raise  # It may be from the operator.
+            raise RuntimeError("the task raised KeyboardInterrupt") from error
+        except SystemExit as error:
+            raise RuntimeError(f"the task raised {error!r}") from error
 
     async def _task(self, servers: AsyncServerSet, job: SetJob) -> Any:
         """The task of a job, and its arguments."""
