@@ -279,6 +279,16 @@ fn g25_each_command_and_flag_that_a_page_calls_is_one_of_the_programs() {
     }
 }
 
+/// What is in a directory, by name.
+fn names_in(dir: &Path) -> Vec<String> {
+    let entries = fs::read_dir(dir).unwrap();
+    let mut names: Vec<String> = entries
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
 #[test]
 fn backups_in_generations_keep_the_newest_can_be_restored_and_are_told_to_the_server() {
     let dir = tempfile::tempdir().unwrap();
@@ -315,11 +325,7 @@ fn backups_in_generations_keep_the_newest_can_be_restored_and_are_told_to_the_se
         let said = page.fact(name);
         assert!(said.contains(&format!(": {}<", latest.display())), "{said}");
     }
-    let names = fs::read_dir(&backups).unwrap();
-    let mut names: Vec<String> = names
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .collect();
-    names.sort();
+    let names = names_in(&backups);
     assert_eq!(names.len(), 4, "{names:?}");
     assert_eq!(names[0], "2020-01-02T000000Z");
     assert_eq!(names[2..], ["latest", "not-of-the-script"]);
@@ -334,6 +340,22 @@ fn backups_in_generations_keep_the_newest_can_be_restored_and_are_told_to_the_se
     assert_eq!(code, Some(0), "{said}");
     let (_, dump) = wal(&["dump", restored.to_str().unwrap()]);
     assert!(dump.contains("kept"), "{dump}");
+
+    // The clock was ahead when these were made: the new one has an earlier name, and stays.
+    for ahead in ["9998-01-01T000000Z", "9999-01-01T000000Z"] {
+        fs::create_dir(backups.join(ahead)).unwrap();
+    }
+    assert_eq!(client.put(b"later"), 2);
+    let output = run(&data);
+    assert!(output.status.success(), "{output:?}");
+    let names = names_in(&backups);
+    assert_eq!(names.len(), 4, "{names:?}");
+    assert_eq!(
+        names[1..],
+        ["9999-01-01T000000Z", "latest", "not-of-the-script"]
+    );
+    let (_, dump) = wal(&["dump", backups.join(&names[0]).to_str().unwrap()]);
+    assert!(dump.contains("later"), "{dump}");
 
     // Without hard links there is no generation, although there is a backup.
     let broken = dir.path().join("broken");
