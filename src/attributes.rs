@@ -98,7 +98,7 @@ pub const TAGS: [(u8, &str, &str, &str); 10] = [
         COUNTED_SINCE,
         "counted_since",
         "8",
-        "wall time from which they are counted, and a dead letter's time to expire; ns since 1970",
+        "wall time from which they are counted, and a dead letter's time to expire; ns since 1970; 0: it was reserved as a dead letter and does not expire",
     ),
 ];
 

@@ -2,6 +2,9 @@
 //!
 //! Linux tells it in `/proc`. Elsewhere nothing is told here, and what would show it is left out.
 
+#[cfg(target_os = "linux")]
+use std::path::{Path, PathBuf};
+
 /// The words of the command line of a process, separated by zeros; `None`: the system does not
 /// tell.
 pub fn command_line(pid: u32) -> Option<String> {
@@ -54,18 +57,54 @@ pub fn resident_memory() -> Option<u64> {
     Some(kib * 1024)
 }
 
-/// The memory that this process and others share, bytes: the machine's, or less where the container
-/// has less; `None`: the system does not tell.
+/// The memory that this process and others share, bytes: the machine's, or less where its control group,
+/// of a container or of a unit, may have less; `None`: the system does not tell.
+#[cfg(target_os = "linux")]
 pub fn machine_memory() -> Option<u64> {
-    if !cfg!(target_os = "linux") {
-        return None;
+    // Not from `/proc/meminfo`: a unit may have a `/proc` of processes alone.
+    let info = rustix::system::sysinfo();
+    let total = (info.totalram as u64).saturating_mul(info.mem_unit.into());
+    let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let limits = groups_of(&own).filter_map(|dir| {
+        let limit = std::fs::read_to_string(dir.join("memory.max")).ok()?;
+        limit.trim().parse().ok()
+    });
+    Some(limits.fold(total, u64::min))
+}
+
+/// `None`: the system does not tell.
+#[cfg(not(target_os = "linux"))]
+pub fn machine_memory() -> Option<u64> {
+    None
+}
+
+/// The directories of the control group that `/proc/self/cgroup` names, and of those it is in.
+#[cfg(target_os = "linux")]
+fn groups_of(own: &str) -> impl Iterator<Item = PathBuf> {
+    let path = own.lines().find_map(|line| line.strip_prefix("0::/"));
+    let path = Path::new("/sys/fs/cgroup").join(path.unwrap_or_default());
+    let groups: Vec<_> = path.ancestors().map(Path::to_owned).collect();
+    groups
+        .into_iter()
+        .take_while(|dir| dir.starts_with("/sys/fs/cgroup"))
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_may_have_what_all_groups_around_it_allow() {
+        let groups = |own| groups_of(own).collect::<Vec<_>>();
+        let unit = groups("0::/system.slice/bsd.service\n");
+        let wanted = ["/system.slice/bsd.service", "/system.slice", ""];
+        assert_eq!(
+            unit,
+            wanted.map(|path| PathBuf::from(format!("/sys/fs/cgroup{path}")))
+        );
+        for own in ["0::/\n", "12:memory:/old\n", ""] {
+            assert_eq!(groups(own), [PathBuf::from("/sys/fs/cgroup")], "{own}");
+        }
+        assert!(machine_memory().is_some_and(|bytes| bytes > 1 << 20));
     }
-    let memory = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let total = memory
-        .lines()
-        .find_map(|line| line.strip_prefix("MemTotal:"))?;
-    let kib: u64 = total.trim().strip_suffix(" kB")?.trim().parse().ok()?;
-    let container = std::fs::read_to_string("/sys/fs/cgroup/memory.max").ok();
-    let container = container.and_then(|max| max.trim().parse().ok());
-    Some(container.unwrap_or(u64::MAX).min(kib * 1024))
 }
