@@ -10,7 +10,9 @@ use std::process::Command;
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::archive_seen::{Away, archived_at, metric};
 use crate::harness::{Launch, Server, bsd_wal, wait_until, wal};
+use crate::http::Site;
 
 fn wal_ok(args: &[&str]) -> String {
     let (code, said) = wal(args);
@@ -390,6 +392,118 @@ fn objects(archive: &Path, below: &str) -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
     found.sort();
     found
+}
+
+/// Remove the last links, until the archive lacks its end for this reason.
+fn cut_until_it_lacks_its_end(archive: &Path, url: &str, why: &str) {
+    let number = |path: &Path| -> u64 {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        name.parse().unwrap()
+    };
+    loop {
+        let lost = looked("ls", url).1["logs"][0]["lost"].clone();
+        let mut lost = lost.as_array().unwrap().iter();
+        if lost.any(|it| it["until"].is_null() && it["why"] == why) {
+            return;
+        }
+        let links = objects(archive, "chain");
+        assert!(links.len() > 1, "no link is left");
+        let last = links.last().unwrap();
+        let bases = objects(archive, "bases").into_iter();
+        for base in bases.filter(|base| number(base) == number(last)) {
+            fs::remove_file(base).unwrap();
+        }
+        fs::remove_file(last).unwrap();
+    }
+}
+
+/// The archive at `url` lacks its end: every command that reads it says so in `words`, and by its exit
+/// code.
+fn assert_its_end_is_missed(url: &str, words: &str) {
+    let place = TempDir::new().unwrap();
+    let at = |name: &str| place.path().join(name);
+    let restore = |to: &str, more: &[&str]| {
+        let dir = at(to);
+        let args = ["archive", "restore", url, dir.to_str().unwrap()];
+        let (code, said) = wal(&[more, &args].concat());
+        assert!((1..11).contains(&jobs(&dir)), "{said}");
+        (code, said)
+    };
+    let (code, said) = restore("new", &[]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains(words), "{said}");
+    assert_eq!(restore("quiet", &["-q"]), (Some(1), String::new()));
+    for command in [
+        &["info", url][..],
+        &["info", url, "--json"],
+        &["dump", url],
+        &["dump", url, "--records"],
+        &["history", url, "1"],
+    ] {
+        let (code, said) = wal(command);
+        assert_eq!(code, Some(1), "{command:?}: {said}");
+        assert!(said.contains(words), "{command:?}: {said}");
+        let quiet = wal(&[&["-q"], command].concat());
+        assert_eq!(quiet, (Some(1), String::new()), "{command:?}");
+    }
+    let (code, said) = wal(&["dump", url, "--job", "99"]);
+    assert_eq!(code, Some(2), "{said}");
+
+    // A moment before that is all there.
+    let (_, listed) = looked("ls", url);
+    let until = format!("link:{}", listed["logs"][0]["spans"][0]["link"]);
+    let dir = at("before");
+    let args = ["archive", "restore", "--until", &until, url];
+    let said = wal_ok(&[&args[..], &[dir.to_str().unwrap()]].concat());
+    assert!(!said.contains(words), "{said}");
+    assert_eq!(jobs(&dir), jobs(&at("new")));
+    let said = wal_ok(&["info", url, "--until", &until]);
+    assert!(!said.contains(words), "{said}");
+}
+
+#[test]
+fn an_archive_with_a_gap_at_its_end_is_restored_and_the_exit_code_says_that_it_lacks_it() {
+    let place = TempDir::new().unwrap();
+    let store = Away::new(place.path());
+    let launch = archived_at(&place.path().join("log"), &store.url());
+    let site = Site::start(launch.args(["-s", "65536", "--archive-hold-max", "1"]));
+    let mut wire = site.server.connect();
+    wire.put(b"before");
+    let is_restored = || {
+        let to = place.path().join("tried");
+        let found = restored(&store.url(), &to);
+        let _ = fs::remove_dir_all(&to);
+        found
+    };
+    wait_until("it is archived", || is_restored() == Some(1));
+    store.go();
+    for _ in 0..10 {
+        wire.put(&[b'x'; 60_000]);
+    }
+    wait_until("the gap is seen", || {
+        metric(&site, "bsd_archive_in_gap") == 1.0
+    });
+    store.come_back();
+    // Of a live server nothing is missing, once the base after the gap is there.
+    wait_until("there is a base again", || is_restored() == Some(11));
+    drop(site);
+    let archive = place.path().join("store");
+    let why = "the server could not archive it";
+    cut_until_it_lacks_its_end(&archive, &store.url(), why);
+    assert_its_end_is_missed(&store.url(), "the archive has a gap after");
+}
+
+#[test]
+fn an_archive_that_another_server_has_begun_to_write_is_restored_with_an_exit_code_that_says_so() {
+    let place = TempDir::new().unwrap();
+    let archive = place.path().join("archive");
+    let url = format!("file://{}", archive.display());
+    fs::create_dir(&archive).unwrap();
+    write_histories(2, place.path(), &url);
+    let why = "a server with another history has begun";
+    cut_until_it_lacks_its_end(&archive, &url, why);
+    let words = "a server with another history had the archive from";
+    assert_its_end_is_missed(&url, words);
 }
 
 #[test]

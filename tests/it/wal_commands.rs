@@ -218,6 +218,79 @@ fn the_life_of_a_job_is_told_in_words() {
     );
 }
 
+/// The restored log has next to nothing of the job: it may have been acknowledged, and be lost.
+#[test]
+fn the_history_of_a_job_that_a_restore_lacks_does_not_say_that_it_was_deleted() {
+    let dir = TempDir::new().unwrap();
+    let [log, backup, new] = ["log", "backup", "new"].map(|name| dir.path().join(name));
+    for ids in [1..=5, 6..=10] {
+        let mut queue = open(&log);
+        for id in ids {
+            assert_eq!(put(&mut queue, "mail", 0), JobId(id));
+        }
+        queue.close().unwrap();
+        if !backup.exists() {
+            let (code, said) = wal(&["backup", text(&log), "--output", text(&backup)]);
+            assert_eq!(code, OK, "{said}");
+        }
+    }
+    let (code, said) = wal(&["restore", text(&backup), "--output", text(&new)]);
+    assert_eq!(code, OK, "{said}");
+
+    let (code, said) = wal(&["history", text(&new), "8"]);
+    assert_eq!(code, OK, "{said}");
+    for words in [
+        "nothing of job 8 is left in the log: it was deleted, and compaction has dropped its records; or \
+         it was put in the part that is lost; or it was never put",
+        "look for the job in a backup, an archive",
+    ] {
+        assert!(said.contains(words), "{said}");
+    }
+    let fate = |log: &Path, id: &str| {
+        let (_, said) = wal(&["history", text(log), id, "--json"]);
+        json(said.lines().last().unwrap())["end"]["fate"].clone()
+    };
+    assert_eq!(fate(&new, "8"), "unknown");
+    assert_eq!(fate(&new, "5"), "there");
+    assert_eq!(fate(&new, &u64::MAX.to_string()), "never put");
+    assert_eq!(fate(&log, "8"), "there");
+    assert_eq!(fate(&log, "11"), "never put");
+}
+
+#[test]
+fn the_copy_of_a_standby_is_not_compacted_and_stays_as_it_is() {
+    let dir = TempDir::new().unwrap();
+    let [log, backup, new] = ["log", "backup", "new"].map(|name| dir.path().join(name));
+    segments(&log, 3);
+    std::fs::write(log.join("standby"), "up to here\n").unwrap();
+    let before = snapshot(&log);
+    for flags in [&[][..], &["--json"], &["-q"]] {
+        let (code, said) = wal(&[&["compact", text(&log)], flags].concat());
+        assert_eq!(code, CANNOT, "{said}");
+        assert!(
+            said.contains("this is the copy of a standby, which its server keeps"),
+            "{said}"
+        );
+        assert_eq!(snapshot(&log), before);
+    }
+    // What is told to do in its place.
+    for command in [
+        &["backup", text(&log), "--output", text(&backup)][..],
+        &["restore", text(&backup), "--output", text(&new)],
+        &["compact", text(&new)],
+    ] {
+        let (code, said) = wal(command);
+        assert_eq!(code, OK, "{said}");
+    }
+    // A backup notes in the lock who reads.
+    let mut after = snapshot(&log);
+    let lock = log.join("lock");
+    after.extend(before.get(&lock).map(|bytes| (lock.clone(), bytes.clone())));
+    assert_eq!(after, before);
+    std::fs::remove_file(log.join("standby")).unwrap();
+    assert_eq!(wal(&["compact", text(&log)]).0, OK);
+}
+
 #[test]
 fn what_a_repair_has_lost_is_reported_to_programs_as_to_people() {
     let dir = TempDir::new().unwrap();

@@ -13,10 +13,10 @@ use crate::storage::log::files::Files;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::storage::disk::{Fs, ReadFile};
+use crate::storage::disk::{DirEntry, Fs, ReadFile};
 use crate::storage::error::{OpenError, ReplayError};
 use crate::storage::format::SEGMENT_SIZE_MIN;
-use crate::storage::format::names::{COMPACTION_NAME, parse_spare_name};
+use crate::storage::format::names::{COMPACTION_NAME, STANDBY_MARKER, parse_spare_name};
 use crate::storage::format::{Record, parse_file_name};
 use crate::storage::inspect::JobIndex;
 use crate::storage::log::sync::SyncPolicy;
@@ -56,8 +56,8 @@ pub struct Compacted {
 /// cleanly stopped.
 ///
 /// # Errors
-/// If the log is in use, damaged or missing, as for a server; then nothing was changed. If the disk
-/// fails: the log is intact, and the call can be repeated.
+/// If the log is in use, damaged or missing, as for a server, or is the copy of a standby; then nothing
+/// was changed. If the disk fails: the log is intact, and the call can be repeated.
 pub fn compact(
     fs: &Arc<dyn Fs>,
     dir: &Path,
@@ -73,6 +73,7 @@ pub fn compact(
                 .to_owned(),
         });
     }
+    refuse_standby(&**fs, dir)?;
     let options = LogOptions {
         dir: dir.to_owned(),
         sync: SyncPolicy::Always,
@@ -104,6 +105,27 @@ pub fn compact(
         left_alone,
         jobs,
         recovery,
+    })
+}
+
+/// Refuse the copy of a standby: who else writes there makes another log of it, and the standby could not
+/// go on with it.
+fn refuse_standby(fs: &dyn Fs, dir: &Path) -> Result<(), OpenError> {
+    let names = fs
+        .read_dir(dir)
+        .map_err(|error| OpenError::io("list", dir, &error))?;
+    let is_marker = |entry: &DirEntry| entry.is_file && entry.name == STANDBY_MARKER;
+    if !names.iter().any(is_marker) {
+        return Ok(());
+    }
+    let show = dir.display();
+    Err(OpenError::Foreign {
+        path: dir.to_owned(),
+        what: format!(
+            "this is the copy of a standby, which its server keeps; leave it as it is: the server \
+             compacts it by itself. For a compact log of its own, run `bsd-wal backup {show} --output \
+             BACKUP`, `bsd-wal restore BACKUP --output NEW` and `bsd-wal compact NEW`"
+        ),
     })
 }
 

@@ -9,7 +9,7 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{Access, Inspection, Loss, Opened, Progress, RecordPlace};
+use super::{Access, Inspection, Loss, Opened, Progress, RecordPlace, are_ids_left_out};
 use crate::storage::disk::Fs;
 use crate::storage::error::Damage;
 use crate::storage::error::OpenError;
@@ -111,6 +111,9 @@ pub enum Fate {
     Deleted,
     /// It was deleted, and compaction has dropped its records.
     Dropped,
+    /// Nothing is left of it, and ids were left out: it was deleted, and compaction has dropped its
+    /// records; or it was put in the part that is lost; or it was never put.
+    Unknown,
     /// It is lost in damage.
     Lost,
     /// It is lost in damage, unless it had been deleted before, or was never put.
@@ -207,8 +210,9 @@ impl History {
                 ..
             }) => Fate::Deleted,
             Some(_) => Fate::There,
-            None if job < self.next_id => Fate::Dropped,
-            None => Fate::NeverPut,
+            None if job >= self.next_id => Fate::NeverPut,
+            None if are_ids_left_out(self.next_id) => Fate::Unknown,
+            None => Fate::Dropped,
         }
     }
 }
@@ -391,8 +395,8 @@ fn time(record: &Record<'_>) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::storage::SimFs;
     use crate::storage::convert::build::Build;
+    use crate::storage::{IDS_SKIPPED, SimFs};
     use crate::types::{Now, SegmentId, Time};
 
     const DIR: &str = "/log";
@@ -543,6 +547,38 @@ mod tests {
         let disk = written(&[put(1, 100, 0)]);
         assert_eq!(within(&disk, 9, 1), None);
         assert!(within(&disk, 9, u64::MAX).is_some());
+    }
+
+    #[test]
+    fn a_job_without_records_was_deleted_only_if_no_ids_were_left_out() {
+        for (next_id, fate) in [
+            (1000, Fate::Dropped),
+            (IDS_SKIPPED, Fate::Dropped),
+            (IDS_SKIPPED + 1, Fate::Unknown),
+        ] {
+            let disk = SimFs::new(1);
+            let fs = Arc::new(disk.clone());
+            let now = Now::new(Time(0), 9);
+            let mut build = Build::begin(fs, Path::new(DIR), 64 << 10, now).unwrap();
+            build.append(&put(5, 100, 0)).unwrap();
+            build.skip_ids(JobId(next_id)).unwrap();
+            build.finish().unwrap();
+            assert_eq!(read(&disk, 5).fate, Fate::There);
+            for job in [4, 8, next_id - 1] {
+                assert_eq!(read(&disk, job).fate, fate, "job {job} before {next_id}");
+                let opened = Opened::new(
+                    Arc::new(disk.clone()),
+                    Path::new(DIR),
+                    Access::Sparing,
+                    &mut |_, _| (),
+                );
+                let within = opened
+                    .unwrap()
+                    .history_within(JobId(job), 9, &mut |_, _| true);
+                assert_eq!(within.unwrap().unwrap().fate, fate, "job {job}");
+            }
+            assert_eq!(read(&disk, next_id).fate, Fate::NeverPut);
+        }
     }
 
     #[test]

@@ -47,6 +47,7 @@ use crate::storage::error::{Damage, OpenError, ReplayError};
 use crate::storage::format::{JobEvent, LogId, Record};
 use crate::storage::log::files::Files;
 use crate::storage::log::kicks::Kicks;
+use crate::storage::log::skip::IDS_SKIPPED;
 use crate::storage::read::{Found, Sink, Source, Survey, walk};
 use crate::types::{JobId, JobState, Place, Position};
 
@@ -230,6 +231,13 @@ impl Inspection {
     pub fn has_job(&self, id: JobId) -> bool {
         self.index.contains(id)
     }
+}
+
+/// True if a log with this next id has left out ids, because the end of a history may have been lost: a
+/// restore, a promotion and a repair leave out [`IDS_SKIPPED`] at least.
+#[must_use]
+pub fn are_ids_left_out(next_id: JobId) -> bool {
+    next_id.0 > IDS_SKIPPED
 }
 
 /// A file of bsd that is not part of the log's history.

@@ -499,16 +499,27 @@ fn make(args: &RestoreArgs, out: &mut dyn Write) -> Result<u8, Failure> {
         },
     )?;
     drop(meter);
+    let code = tell_faults(&restored);
+    Done::new(args, &restored).tell(args.read.json, out)?;
+    Ok(code)
+}
+
+/// Say which objects were not used, and what the archive lacks. Returns the exit code of the restore: what
+/// was acknowledged and is not in it is lost. Only a restore of the end lacks anything; an earlier
+/// moment that is not there is refused.
+fn tell_faults(restored: &Restored) -> u8 {
     for bad in &restored.skipped {
         note(format_args!(
             "{bad}; an older base was used, and nothing is missing for that"
         ));
     }
-    if let Some(missing) = &restored.missing {
-        note(format_args!("{missing}"));
+    match &restored.missing {
+        Some(missing) => {
+            note(missing);
+            EXIT_DAMAGED
+        }
+        None => EXIT_OK,
     }
-    Done::new(args, &restored).tell(args.read.json, out)?;
-    Ok(EXIT_OK)
 }
 
 /// A restored archive.

@@ -87,11 +87,12 @@ enum StateName {
 
 pub(crate) fn run(args: &DumpArgs, out: &mut dyn Write) -> Result<u8, Failure> {
     let place = args.shown.place()?;
-    match (args.records, &args.bodies) {
+    let code = match (args.records, &args.bodies) {
         (true, _) => records(args, &place, out),
         (false, Some(dir)) => bodies(args, &place, dir, out),
         (false, None) => jobs(args, &place, out),
-    }
+    };
+    Ok(place.exit_code(code?))
 }
 
 /// The selected jobs.

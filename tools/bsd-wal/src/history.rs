@@ -62,11 +62,11 @@ pub(crate) fn run(args: &HistoryArgs, out: &mut dyn Write) -> Result<u8, Failure
             "damage: {damage}; more about job {job} may have been there"
         ));
     }
-    Ok(if history.damages.is_empty() {
+    Ok(source.exit_code(if history.damages.is_empty() {
         EXIT_OK
     } else {
         EXIT_DAMAGED
-    })
+    }))
 }
 
 fn place(entry: &HistoryEntry) -> String {
@@ -112,6 +112,14 @@ fn tell_end(history: &History, job: JobId) -> Option<String> {
             return Some(format!(
                 "nothing of job {job} is left in the log: it was deleted, and compaction has dropped \
                  its records"
+            ));
+        }
+        Fate::Unknown => {
+            return Some(format!(
+                "nothing of job {job} is left in the log: it was deleted, and compaction has dropped \
+                 its records; or it was put in the part that is lost; or it was never put. Ids were left \
+                 out after a restore, a promotion or a repair, so the log does not say which: look for \
+                 the job in a backup, an archive or the directory that was lost"
             ));
         }
         Fate::NeverPut => {

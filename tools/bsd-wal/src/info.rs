@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 
 use bsd::clock::Clock;
-use bsd::storage::IDS_SKIPPED;
-use bsd::storage::inspect::{Inspection, JobRecord, Pin};
+use bsd::storage::inspect::{Inspection, JobRecord, Pin, are_ids_left_out};
 use bsd::types::JobState;
 use clap::Args;
 use serde::Serialize;
@@ -49,7 +48,7 @@ pub(crate) fn run(args: &InfoArgs, out: &mut dyn Write) -> Result<u8, Failure> {
     } else {
         print(&info, &inspection, out)?
     }
-    Ok(exit_code(&inspection))
+    Ok(place.exit_code(exit_code(&inspection)))
 }
 
 /// The complete report.
@@ -189,7 +188,7 @@ impl<'a> Info<'a> {
             reserved_bytes: inspection.reserved_bytes(),
             pinned: pins.into_iter().map(Pinned::from).collect(),
             next_id: inspection.next_id.0,
-            ids_left_out: inspection.next_id.0 > IDS_SKIPPED,
+            ids_left_out: are_ids_left_out(inspection.next_id),
             end: match (&inspection.torn, inspection.clean_stop) {
                 (Some(torn), _) => End::Torn { bytes: torn.size },
                 (None, true) => End::Clean,

@@ -427,6 +427,7 @@ pub(crate) fn print_history_end(
         Fate::Again => "again",
         Fate::Deleted => "deleted",
         Fate::Dropped => "dropped",
+        Fate::Unknown => "unknown",
         Fate::Lost => "lost",
         Fate::PerhapsLost => "perhaps lost",
         Fate::NeverPut => "never put",

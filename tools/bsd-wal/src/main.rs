@@ -9,7 +9,7 @@ macro_rules! exit_codes {
         "\
 Exit codes:
   0  the log is intact, the work is done; or help or version shown
-  1  acknowledged data is damaged: it is reported, and the rest was done
+  1  acknowledged data is damaged, or an archive lacks its end: it is reported, and the rest was done
   2  it could not be done: in use, not a log, cannot be read or written; damaged, for backup, restore
      and compact; or no such tube or job, for dump, which did the rest
   5  the command line is wrong
@@ -56,7 +56,7 @@ use crate::human::{Meter, complain, note};
 
 /// Nothing is wrong.
 const EXIT_OK: u8 = 0;
-/// Acknowledged data is damaged; the rest was done.
+/// Acknowledged data is damaged, or an archive lacks its end; the rest was done.
 const EXIT_DAMAGED: u8 = 1;
 /// The command could not do its work.
 const EXIT_CANNOT: u8 = 2;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use bsd::storage::inspect::Access;
 use clap::Args;
 
-use crate::Failure;
+use crate::{EXIT_OK, Failure};
 
 #[derive(Args)]
 pub(crate) struct Shown {
@@ -27,7 +27,17 @@ pub(crate) struct Place {
     pub(crate) access: Access,
     /// Its name on a command line.
     pub(crate) name: String,
+    /// The exit code of the restore.
+    restored: u8,
     _copy: Option<tempfile::TempDir>,
+}
+
+impl Place {
+    /// The exit code of a command that has ended with `code` on what is here: an archive may lack its
+    /// end.
+    pub(crate) fn exit_code(&self, code: u8) -> u8 {
+        code.max(self.restored)
+    }
 }
 
 impl Shown {
@@ -39,6 +49,7 @@ impl Shown {
                 dir: self.dir.clone(),
                 access: self.access(),
                 name,
+                restored: EXIT_OK,
                 _copy: None,
             });
         };
@@ -47,11 +58,12 @@ impl Shown {
                 "--live reads a directory, and {url} is an archive: leave it out"
             )));
         }
-        let (copy, dir) = self.moment.restore(url)?;
+        let (copy, dir, restored) = self.moment.restore(url)?;
         Ok(Place {
             dir,
             access: Access::Shared,
             name,
+            restored,
             _copy: Some(copy),
         })
     }

@@ -14,7 +14,7 @@ use bsd_archive::{Reader, Until};
 use clap::Args;
 use tempfile::TempDir;
 
-use super::{Keys, open, parse_log, parse_until, waiter};
+use super::{Keys, open, parse_log, parse_until, tell_faults, waiter};
 use crate::Failure;
 use crate::human::{Meter, note, timestamp};
 
@@ -74,8 +74,9 @@ impl Moment {
         )))
     }
 
-    /// Restore it into a directory that is removed with the first of the returned values.
-    pub(crate) fn restore(&self, url: &str) -> Result<(TempDir, PathBuf), Failure> {
+    /// Restore it into a directory that is removed with the first of the returned values; the last one
+    /// is the exit code of that.
+    pub(crate) fn restore(&self, url: &str) -> Result<(TempDir, PathBuf, u8), Failure> {
         let store = open(url, &self.keys)?;
         let wait = waiter();
         let reader = Reader::new(&*store, &wait);
@@ -98,16 +99,12 @@ impl Moment {
                 meter.show(done, total);
             })?
         };
-        for bad in &restored.skipped {
-            note(format_args!(
-                "{bad}; an older base was used, and nothing is missing for that"
-            ));
-        }
+        let code = tell_faults(&restored);
         note(format_args!(
             "{url}: the log as it was at {}, up to {}",
             timestamp(restored.wall_ns),
             restored.end
         ));
-        Ok((copy, dir))
+        Ok((copy, dir, code))
     }
 }
