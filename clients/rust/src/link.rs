@@ -127,6 +127,8 @@ pub(crate) struct Link {
     unresolved: usize,
     unsent: VecDeque<usize>,
     in_flight: VecDeque<usize>,
+    /// The time of a call.
+    timeout: Duration,
     patience: Duration,
     deadline: Instant,
 }
@@ -159,6 +161,7 @@ impl Link {
             unresolved: 0,
             unsent: VecDeque::new(),
             in_flight: VecDeque::new(),
+            timeout: config.timeout,
             patience: Duration::ZERO,
             deadline: now,
             config,
@@ -170,7 +173,7 @@ impl Link {
     }
 
     pub(crate) fn set_timeout(&mut self, timeout: Duration) {
-        self.config.timeout = timeout;
+        self.timeout = timeout;
     }
 
     /// The extended commands that the server of this connection has.
@@ -210,10 +213,18 @@ impl Link {
         self.is_up() && !self.is_busy() && !self.last_reply.is_some_and(is_recent)
     }
 
-    /// Forget which tubes are used and watched: before the next work the connection is told the
-    /// defaults.
-    pub(crate) fn forget_session(&mut self) {
+    /// Whether a token was sent that is not the configured one: the connection has another role then.
+    pub(crate) fn has_other_token(&self) -> bool {
+        self.token != self.config.token
+    }
+
+    /// Forget the timeout, the token, and which tubes are used and watched: before the next work the
+    /// connection is told the defaults. One that [has another token](Link::has_other_token) must have
+    /// been closed.
+    pub(crate) fn forget_user(&mut self) {
         self.wanted = Session::default();
+        self.timeout = self.config.timeout;
+        self.token.clone_from(&self.config.token);
     }
 
     /// Watch these tubes and no others: the connection is told before the next work. The names must have
@@ -228,7 +239,7 @@ impl Link {
             self.close();
         }
         let wait = requests.iter().map(|request| request.wait).max();
-        self.patience = self.config.timeout + wait.unwrap_or_default();
+        self.patience = self.timeout + wait.unwrap_or_default();
         self.deadline = now + self.patience;
         self.is_patient = is_patient;
         self.last_error = None;
@@ -256,7 +267,7 @@ impl Link {
     /// What is under way was told to end, or ends by itself after `wait`: from now on it has the time of
     /// a call, be its own time almost over or long.
     pub(crate) fn hasten(&mut self, wait: Duration, now: Instant) {
-        self.patience = self.config.timeout + wait;
+        self.patience = self.timeout + wait;
         self.deadline = now + self.patience;
     }
 

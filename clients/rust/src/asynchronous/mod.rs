@@ -268,12 +268,13 @@ impl AsyncClient {
         self.stream = None;
     }
 
-    /// Ready for another user: it uses and watches `default`, and has no job reserved.
+    /// Ready for another user: it uses and watches `default`, has no job reserved, and has the token and
+    /// the timeout that were configured.
     fn reset(&mut self) {
-        if self.link.is_holding() || self.link.is_busy() {
+        if self.link.is_holding() || self.link.is_busy() || self.link.has_other_token() {
             self.close();
         }
-        self.link.forget_session();
+        self.link.forget_user();
     }
 }
 

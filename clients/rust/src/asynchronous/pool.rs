@@ -87,3 +87,30 @@ impl Drop for AsyncPooled {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::calls;
+    use crate::link::Step;
+
+    #[tokio::test]
+    async fn a_timeout_that_one_user_sets_is_not_that_of_the_next_one() {
+        let timeout = Duration::from_secs(1);
+        let config: Config = "host".parse().unwrap();
+        let pool = AsyncPool::new(config.timeout(timeout), 1);
+        pool.get()
+            .await
+            .unwrap()
+            .set_timeout(Duration::from_millis(1));
+        let (mut client, now) = (pool.get().await.unwrap(), Instant::now());
+        let call = calls::capabilities();
+        client.link.begin(vec![call.request], now, true);
+        let Step::Connect(_, until) = client.link.next(now) else {
+            panic!("it does not connect");
+        };
+        assert_eq!(until, now + timeout);
+    }
+}

@@ -146,6 +146,12 @@ impl Client {
         }
     }
 
+    /// Whether there is a connection that the server has not closed. No reply may be due.
+    #[cfg(feature = "worker")]
+    pub(crate) fn is_connected(&self) -> bool {
+        self.stream.as_ref().is_some_and(|it| !it.is_closed())
+    }
+
     /// Do the work of the link; only until it has to receive, if that is asked for. True if it is done.
     fn work(&mut self, is_sending_only: bool) -> bool {
         loop {
@@ -153,7 +159,14 @@ impl Client {
             let step = self.link.next(now);
             let result = match (step, self.stream.as_mut()) {
                 (Step::Done, _) => return true,
-                (Step::Receive(_), Some(_)) if is_sending_only => return false,
+                // What is still in a buffer would never be answered.
+                (Step::Receive(until), Some(stream)) if is_sending_only => {
+                    match stream.flush(until) {
+                        Ok(true) => return false,
+                        Ok(false) => continue,
+                        Err(error) => Err(error),
+                    }
+                }
                 (Step::Close, _) => {
                     self.stream = None;
                     continue;
@@ -278,12 +291,13 @@ impl Client {
         self.stream = None;
     }
 
-    /// Ready for another user: it uses and watches `default`, and has no job reserved.
+    /// Ready for another user: it uses and watches `default`, has no job reserved, and has the token and
+    /// the timeout that were configured.
     pub(crate) fn reset(&mut self) {
-        if self.link.is_holding() || self.link.is_busy() {
+        if self.link.is_holding() || self.link.is_busy() || self.link.has_other_token() {
             self.close();
         }
-        self.link.forget_session();
+        self.link.forget_user();
     }
 }
 

@@ -10,8 +10,9 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// A pool of connections to one server or cluster, for many threads.
 ///
-/// A client that is taken uses and watches `default`. When it is dropped it goes back; jobs that it has
-/// reserved and not finished are ready again.
+/// A client that is taken uses and watches `default`, and has the token and the timeout of the pool's
+/// configuration. When it is dropped it goes back; jobs that it has reserved and not finished are ready
+/// again.
 ///
 /// ```no_run
 /// use bsd_client::{Pool, Put};
@@ -130,5 +131,29 @@ impl Drop for Pooled {
         }
         drop(state);
         self.shared.returned.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::calls;
+    use crate::link::Step;
+
+    #[test]
+    fn a_timeout_that_one_user_sets_is_not_that_of_the_next_one() {
+        let timeout = Duration::from_secs(1);
+        let config: Config = "host".parse().unwrap();
+        let pool = Pool::new(config.timeout(timeout), 1);
+        pool.get().unwrap().set_timeout(Duration::from_millis(1));
+        let (mut client, now) = (pool.get().unwrap(), Instant::now());
+        let call = calls::capabilities();
+        client.link.begin(vec![call.request], now, true);
+        let Step::Connect(_, until) = client.link.next(now) else {
+            panic!("it does not connect");
+        };
+        assert_eq!(until, now + timeout);
     }
 }

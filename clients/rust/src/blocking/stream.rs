@@ -13,12 +13,15 @@ use crate::config::{Address, Config};
 /// Timeouts of sockets are set in steps of this size, so that they are seldom set.
 const TIMEOUT_STEP: Duration = Duration::from_millis(50);
 
+#[cfg(feature = "tls")]
+type Tls<S> = rustls::StreamOwned<rustls::ClientConnection, S>;
+
 #[derive(Debug)]
 enum Kind {
     Tcp(TcpStream),
     Unix(UnixStream),
     #[cfg(feature = "tls")]
-    Tls(Box<rustls::StreamOwned<rustls::ClientConnection, TcpStream>>),
+    Tls(Box<Tls<TcpStream>>),
 }
 
 /// A stream to a server.
@@ -71,19 +74,29 @@ impl Stream {
         Ok(())
     }
 
-    /// Send some bytes: how many. `None`: none within the time.
+    /// Send some bytes: how many. `None`: none within the time. Some may still be in a buffer: the next
+    /// [`send`](Stream::send), [`receive`](Stream::receive) or [`flush`](Stream::flush) has them leave.
     pub(crate) fn send(&mut self, bytes: &[u8], until: Instant) -> io::Result<Option<usize>> {
         self.limit(until)?;
         let sent = match &mut self.kind {
             Kind::Tcp(stream) => stream.write(bytes),
             Kind::Unix(stream) => stream.write(bytes),
             #[cfg(feature = "tls")]
-            Kind::Tls(stream) => stream.write(bytes).and_then(|count| {
-                stream.flush()?;
-                Ok(count)
-            }),
+            Kind::Tls(stream) => give(stream, bytes),
         };
         within(sent)
+    }
+
+    /// Have everything leave that was sent. False: it has not within the time.
+    pub(crate) fn flush(&mut self, until: Instant) -> io::Result<bool> {
+        self.limit(until)?;
+        let flushed = match &mut self.kind {
+            Kind::Tcp(stream) => stream.flush(),
+            Kind::Unix(stream) => stream.flush(),
+            #[cfg(feature = "tls")]
+            Kind::Tls(stream) => stream.flush(),
+        };
+        Ok(within(flushed.map(|()| 0))?.is_some())
     }
 
     /// Receive some bytes: how many, 0 at the end of the stream. `None`: none within the time.
@@ -135,6 +148,14 @@ impl AsFd for Stream {
     }
 }
 
+/// Have rustls take some bytes: how many. All of them count as sent, although a part may still be in its
+/// buffer: how much of them has left before an error cannot be known. So no error of the socket after
+/// that may hide the count. The next call has it.
+#[cfg(feature = "tls")]
+fn give<S: Read + Write>(stream: &mut Tls<S>, bytes: &[u8]) -> io::Result<usize> {
+    stream.write(bytes)
+}
+
 fn set_timeout_tcp(stream: &TcpStream, timeout: Duration) -> io::Result<()> {
     stream.set_read_timeout(Some(timeout))?;
     stream.set_write_timeout(Some(timeout))
@@ -183,5 +204,76 @@ fn within(result: io::Result<usize>) -> io::Result<Option<usize>> {
             }
             _ => Err(error),
         },
+    }
+}
+
+#[cfg(all(test, feature = "tls"))]
+mod tests {
+    use super::*;
+    use crate::link::{Link, Step};
+    use crate::tls::tests::{self, GREETING, Wire};
+
+    /// Do the work of a link until the connection is to be closed, or a reply would be waited for.
+    fn work(link: &mut Link, stream: &mut Tls<Wire>) {
+        let now = Instant::now();
+        loop {
+            let result = match link.next(now) {
+                Step::Send(bytes, _) => match give(stream, bytes) {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                    result => within(result).map(|count| link.sent(count.unwrap_or(0))),
+                },
+                Step::Receive(_) => match stream.read(&mut [0]) {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                    result => within(result).map(|_| ()),
+                },
+                _ => return,
+            };
+            if let Err(error) = result {
+                link.lost(&error, now);
+            }
+        }
+    }
+
+    fn connect(link: &mut Link) -> Tls<Wire> {
+        let (client, wire) = tests::connection();
+        let mut stream = Tls::new(client, wire);
+        tests::connected(link);
+        work(link, &mut stream);
+        link.received(GREETING, Instant::now());
+        stream
+    }
+
+    #[test]
+    fn puts_that_have_left_before_an_error_are_not_sent_again() {
+        let mut link = tests::with_puts();
+        let mut stream = connect(&mut link);
+        stream
+            .sock
+            .fail_after(40_000, io::ErrorKind::ConnectionReset);
+        work(&mut link, &mut stream);
+        tests::some_puts_were_heard(&stream.sock);
+        let mut stream = connect(&mut link);
+        work(&mut link, &mut stream);
+        tests::only_the_last_put_was_heard(&stream.sock, link);
+    }
+
+    #[test]
+    fn puts_that_have_left_before_the_time_is_over_may_have_been_done() {
+        let mut link = tests::with_puts();
+        let mut stream = connect(&mut link);
+        let late = io::ErrorKind::WouldBlock;
+        stream.sock.fail_after(40_000, late);
+        work(&mut link, &mut stream);
+        tests::some_puts_were_heard(&stream.sock);
+        tests::only_the_last_put_was_not_done(link);
+    }
+
+    #[test]
+    fn what_a_signal_has_interrupted_leaves_once() {
+        let mut link = tests::with_puts();
+        let mut stream = connect(&mut link);
+        stream.sock.fail_after(20_000, io::ErrorKind::Interrupted);
+        work(&mut link, &mut stream);
+        tests::all_puts_were_heard_once(&stream.sock);
     }
 }

@@ -27,9 +27,10 @@ impl Worker {
     ///
     /// * A handler that has not ended at the end of the grace time is dropped where it awaits. One that
     ///   computes or blocks goes on to its next `await`.
-    /// * Each job that is worked on has a thread beside its task: it talks to the queue, and waits while
-    ///   the handler runs. So the runtime may have one thread, but something must drive it:
-    ///   [`Running::wait_async`] and [`Worker::run_async`] wait without holding it up.
+    /// * Each job that is worked on has two threads beside its task: one talks to the queue, and waits
+    ///   while the handler runs, the other touches the job. So the runtime may have one thread, but
+    ///   something must drive it: [`Running::wait_async`] and [`Worker::run_async`] wait without holding
+    ///   it up.
     /// * If the runtime is shut down the worker stops by itself: a job whose handler ended with it is
     ///   released.
     ///

@@ -1,5 +1,6 @@
 //! What a worker tells about itself.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use crate::error::Error;
@@ -36,7 +37,8 @@ pub enum Outcome {
 }
 
 /// Is told what a worker does, for counters and timers. Each method does nothing unless it is written.
-/// The methods are called on the threads of the worker, and should return soon.
+/// The methods are called on the threads of the worker, and should return soon. A panic of one is logged,
+/// and the worker goes on.
 pub trait Metrics: Send + Sync + 'static {
     /// The work on a job begins.
     fn started(&self, job: &JobInfo) {
@@ -87,4 +89,44 @@ impl<M: Metrics + ?Sized> Metrics for std::sync::Arc<M> {
     fn trouble(&self, error: &Error) {
         (**self).trouble(error);
     }
+}
+
+/// Metrics whose panics end no thread of the worker: touches and jobs go on without them.
+pub(super) struct Guarded(pub(super) Box<dyn Metrics>);
+
+impl Guarded {
+    fn tell(&self, call: impl FnOnce(&dyn Metrics)) {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| call(&*self.0))) {
+            tracing::error!("{}", panicked("the metrics", &*panic));
+        }
+    }
+}
+
+impl Metrics for Guarded {
+    fn started(&self, job: &JobInfo) {
+        self.tell(|metrics| metrics.started(job));
+    }
+
+    fn finished(&self, job: &JobInfo, outcome: &Outcome, took: Duration) {
+        self.tell(|metrics| metrics.finished(job, outcome, took));
+    }
+
+    fn touched(&self, job: &JobInfo) {
+        self.tell(|metrics| metrics.touched(job));
+    }
+
+    fn released(&self, job: &JobInfo) {
+        self.tell(|metrics| metrics.released(job));
+    }
+
+    fn trouble(&self, error: &Error) {
+        self.tell(|metrics| metrics.trouble(error));
+    }
+}
+
+/// The text of a panic.
+pub(super) fn panicked(who: &str, panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+    format!("{who} panicked: {}", text.unwrap_or_default())
 }

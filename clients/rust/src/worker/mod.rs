@@ -26,6 +26,7 @@ use serde::de::DeserializeOwned;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
 
+use self::metrics::Guarded;
 pub use self::metrics::{JobInfo, Metrics, Outcome};
 pub use self::retry::Retry;
 use self::slot::{Counts, Handler, Problem, Shared, Slot};
@@ -139,7 +140,7 @@ impl Worker {
         self
     }
 
-    /// Work on this many jobs at a time, each on a thread of its own. 1.
+    /// Work on this many jobs at a time, each on a thread of its own, with another one for its touches. 1.
     pub fn concurrency(mut self, count: usize) -> Worker {
         self.concurrency = count.max(1);
         self
@@ -185,7 +186,7 @@ impl Worker {
             source: Box::new(source),
             tubes: self.tubes,
             handler: self.handler,
-            metrics: self.metrics,
+            metrics: Guarded(self.metrics),
             retry: self.retry,
             stopper: Stopper::default(),
         });
@@ -196,7 +197,7 @@ impl Worker {
             slots: Vec::new(),
             counts: Arc::default(),
             threads_ended,
-            touches: None,
+            touches: Vec::new(),
             signals: None,
             grace: self.grace,
         };
@@ -210,10 +211,15 @@ impl Worker {
             })?;
             running.slots.push(slot);
         }
-        let slots = running.slots.clone();
-        running.touches = Some(spawn("bsd-touch".to_owned(), move || {
-            touch(&shared, &slots);
-        })?);
+        // One for each: a server that does not answer a touch holds up no job of another.
+        for (number, slot) in running.slots.iter().cloned().enumerate() {
+            let shared = shared.clone();
+            running
+                .touches
+                .push(spawn(format!("bsd-touch-{number}"), move || {
+                    touch(&shared, &slot);
+                })?);
+        }
         Ok(running)
     }
 }
@@ -236,13 +242,11 @@ fn trouble(what: &str, error: io::Error) -> Error {
     Error::new(crate::ErrorKind::Internal, text).because(error)
 }
 
-/// Touch the jobs that are worked on, as long as there may be one.
-fn touch(shared: &Shared, slots: &[Arc<Slot>]) {
-    // The last one of them to leave is `Running`.
-    while Arc::strong_count(&slots[0]) > 1 {
-        for slot in slots {
-            slot.touch(shared, Instant::now());
-        }
+/// Touch the job that is worked on, as long as there may be one.
+fn touch(shared: &Shared, slot: &Arc<Slot>) {
+    // The last one of the others to leave it is `Running`.
+    while Arc::strong_count(slot) > 1 {
+        slot.touch(shared, Instant::now());
         match shared.stopper.is_stopped() {
             false => shared.stopper.pause(slot::LOOK),
             true => std::thread::park_timeout(slot::LOOK),
@@ -256,7 +260,7 @@ pub struct Running {
     slots: Vec<Arc<Slot>>,
     counts: Arc<Mutex<Counts>>,
     threads_ended: Receiver<()>,
-    touches: Option<JoinHandle<()>>,
+    touches: Vec<JoinHandle<()>>,
     signals: Option<(Handle, JoinHandle<()>)>,
     grace: Duration,
 }
@@ -338,7 +342,7 @@ impl Running {
             handle.close();
             _ = thread.join();
         }
-        if let Some(thread) = self.touches.take() {
+        for thread in self.touches.drain(..) {
             thread.thread().unpark();
         }
         let counts = *self.counts.lock().unwrap_or_else(PoisonError::into_inner);

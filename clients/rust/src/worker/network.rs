@@ -29,10 +29,11 @@ impl JobSource for Servers {
 }
 
 impl Client {
-    /// A job is lost when its connection is: another one would only be told so.
-    fn touch_held(&mut self, id: JobId) -> Result<()> {
-        match self.is_holding_jobs() {
-            true => self.touch(id),
+    /// For what only the connection that has reserved a job can do. The job is lost when its connection
+    /// is: another one would only be told so, and a server that is away would be waited for.
+    fn held(&mut self) -> Result<&mut Client> {
+        match self.is_holding_jobs() && self.is_connected() {
+            true => Ok(self),
             false => Err(Error::new(
                 ErrorKind::NotFound,
                 "the connection ended, and the job is not reserved any more",
@@ -92,11 +93,11 @@ impl JobSession for Client {
     }
 
     fn touch(&mut self, id: JobId) -> Result<()> {
-        self.touch_held(id)
+        Client::touch(self.held()?, id)
     }
 
     fn time_to_run(&mut self, id: JobId) -> Result<Duration> {
-        self.stats_job(id).map(|stats| stats.ttr)
+        self.held()?.stats_job(id).map(|stats| stats.ttr)
     }
 }
 
@@ -147,10 +148,59 @@ impl JobSession for ServersSession {
     }
 
     fn touch(&mut self, id: JobId) -> Result<()> {
-        self.of(id)?.touch_held(id)
+        JobSession::touch(self.of(id)?, id)
     }
 
     fn time_to_run(&mut self, id: JobId) -> Result<Duration> {
-        self.of(id)?.stats_job(id).map(|stats| stats.ttr)
+        self.of(id)?.time_to_run(id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader, Write};
+    use std::net::TcpListener;
+
+    use rustix::event::{PollFd, PollFlags, poll};
+
+    use super::*;
+
+    /// A peer that gives one job, and is away then.
+    fn serve(listener: TcpListener) {
+        let (mut stream, _) = listener.accept().unwrap();
+        drop(listener);
+        let input = BufReader::new(stream.try_clone().unwrap());
+        for line in input.lines() {
+            let has_asked = line.unwrap().starts_with("reserve");
+            let reply = match has_asked {
+                true => "RESERVED 1 1\r\nx\r\n",
+                false => "UNKNOWN_COMMAND\r\n",
+            };
+            stream.write_all(reply.as_bytes()).unwrap();
+            if has_asked {
+                return;
+            }
+        }
+    }
+
+    #[test]
+    fn a_job_whose_connection_has_ended_is_lost_and_its_server_is_not_waited_for() {
+        for is_touched in [true, false] {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let address = listener.local_addr().unwrap().to_string();
+            let peer = std::thread::spawn(|| serve(listener));
+            let config: Config = address.parse().unwrap();
+            let mut client = Client::new(config.timeout(Duration::from_millis(300)));
+            assert_eq!(client.reserve(Duration::ZERO).unwrap().unwrap().id, 1);
+            peer.join().unwrap();
+            let socket = client.socket().unwrap();
+            let mut sockets = [PollFd::from_borrowed_fd(socket, PollFlags::IN)];
+            assert_eq!(poll(&mut sockets, None).unwrap(), 1);
+            let result = match is_touched {
+                true => JobSession::touch(&mut client, 1),
+                false => client.time_to_run(1).map(|_| ()),
+            };
+            assert_eq!(result.unwrap_err().kind(), ErrorKind::NotFound);
+        }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use super::lease::Lease;
-use super::metrics::{JobInfo, Metrics, Outcome};
+use super::metrics::{Guarded, JobInfo, Metrics, Outcome, panicked};
 use super::retry::Retry;
 use super::source::{JobSession, JobSource};
 use super::stop::Stopper;
@@ -40,7 +40,7 @@ pub(super) struct Shared {
     pub(super) source: Box<dyn JobSource>,
     pub(super) tubes: Vec<String>,
     pub(super) handler: Arc<Handler>,
-    pub(super) metrics: Box<dyn Metrics>,
+    pub(super) metrics: Guarded,
     pub(super) retry: Retry,
     pub(super) stopper: Stopper,
 }
@@ -141,8 +141,10 @@ impl Slot {
         let worked = catch_unwind(AssertUnwindSafe(|| (shared.handler)(task)));
         // Wait for a touch under way; after this no touch is sent.
         *lock(&self.current) = None;
-        let result =
-            worked.unwrap_or_else(|panic| Err(Problem::Failure(Failure::new(panicked(&*panic)))));
+        let result = worked.unwrap_or_else(|panic| {
+            let text = panicked("the handler", &*panic);
+            Err(Problem::Failure(Failure::new(text)))
+        });
         let outcome = self.finish(shared, job.id, result);
         drop(entered);
         if outcome == Outcome::Abandoned {
@@ -278,11 +280,4 @@ fn tell(
         Then::After(delay) => session.release(id, delay).map(|()| Outcome::Released),
         Then::Never => session.bury(id, text).map(|()| Outcome::Buried),
     }
-}
-
-/// The text of a panic.
-fn panicked(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-    format!("the handler panicked: {}", text.unwrap_or_default())
 }

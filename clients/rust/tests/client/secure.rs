@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use bsd_client::{AsyncClient, Client, Config, ErrorKind, Put, Tls};
+use bsd_client::{AsyncClient, AsyncPool, Client, Config, ErrorKind, Pool, Put, Tls};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 
 use crate::harness::{Server, bsd};
@@ -137,4 +137,37 @@ fn a_token_is_sent_first_and_says_what_is_allowed() {
         .unwrap()
         .auth("other")
         .unwrap();
+}
+
+#[tokio::test]
+async fn a_client_of_a_pool_has_the_role_of_its_pool_whatever_the_last_user_was() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some((own, file)) = token(dir.path(), "put:mail-*") else {
+        return;
+    };
+    let (other, more) = token(dir.path(), "all").unwrap();
+    let lines = [&file, &more].map(|file| std::fs::read_to_string(file).unwrap());
+    std::fs::write(&file, lines.concat()).unwrap();
+    let server = Server::bsd(&["--auth-file", &file]).unwrap();
+    let (allowed, refused) = (Put::new("x").tube("mail-a"), Put::new("x").tube("other"));
+
+    let pool = Pool::new(server.config().token(own.clone()), 1);
+    let mut client = pool.get().unwrap();
+    client.auth(&other).unwrap();
+    client.put(refused.clone()).unwrap();
+    drop(client);
+    let mut client = pool.get().unwrap();
+    let error = client.put(refused.clone()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotAuthorized);
+    client.put(allowed.clone()).unwrap();
+
+    let pool = AsyncPool::new(server.config().token(own), 1);
+    let mut client = pool.get().await.unwrap();
+    client.auth(&other).await.unwrap();
+    client.put(refused.clone()).await.unwrap();
+    drop(client);
+    let mut client = pool.get().await.unwrap();
+    let error = client.put(refused).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotAuthorized);
+    client.put(allowed).await.unwrap();
 }

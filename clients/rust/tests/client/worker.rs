@@ -6,9 +6,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bsd_client::worker::{
-    Failure, JobInfo, JobSource, Metrics, Outcome, Retry, Running, Task, Worker,
+    Failure, JobInfo, JobSession, JobSource, Metrics, Outcome, Retry, Running, Task, Worker,
 };
-use bsd_client::{Client, Config, DeadLetter, Error, Failed, Policy, Put, Servers, State};
+use bsd_client::{
+    Client, Config, DeadLetter, Error, Failed, Inserted, Job, JobId, Policy, Put, Servers, State,
+};
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
@@ -237,6 +239,145 @@ fn a_job_whose_handler_takes_longer_than_its_time_is_touched() {
         let summary = running.stop();
         assert_eq!((summary.done, seen.started.load(Ordering::SeqCst)), (1, 1));
     }
+}
+
+/// Two servers. The first one does not answer a touch before the jobs of the second one were touched,
+/// which has its jobs only when the first was asked.
+#[derive(Debug, Default)]
+struct Two {
+    opened: AtomicU64,
+    is_asked: AtomicBool,
+    touched: AtomicU64,
+}
+
+impl Two {
+    /// With the second one alone.
+    fn second() -> Two {
+        Two {
+            opened: AtomicU64::new(1),
+            is_asked: AtomicBool::new(true),
+            touched: AtomicU64::new(0),
+        }
+    }
+
+    fn is_touched(&self) -> bool {
+        self.touched.load(Ordering::SeqCst) >= 2
+    }
+}
+
+/// A session with one of them, which has two jobs for it.
+struct OneOfTwo {
+    two: Arc<Two>,
+    is_first: bool,
+    left: u64,
+}
+
+struct TwoSource(Arc<Two>);
+
+impl JobSource for TwoSource {
+    fn open(&self, _: &[String]) -> Result<Box<dyn JobSession>, Error> {
+        Ok(Box::new(OneOfTwo {
+            two: self.0.clone(),
+            is_first: self.0.opened.fetch_add(1, Ordering::SeqCst) == 0,
+            left: 2,
+        }))
+    }
+}
+
+impl JobSession for OneOfTwo {
+    fn put(&mut self, _: Put) -> Result<Inserted, Error> {
+        Ok(Inserted::New(1))
+    }
+
+    fn reserve(&mut self, _: Duration) -> Result<Option<Job>, Error> {
+        if self.left == 0 || !(self.is_first || self.two.is_asked.load(Ordering::SeqCst)) {
+            std::thread::park_timeout(Duration::from_millis(5));
+            return Ok(None);
+        }
+        self.left -= 1;
+        let (tube, body) = (None, Vec::new());
+        Ok(Some(Job { id: 1, tube, body }))
+    }
+
+    fn delete(&mut self, _: JobId) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn release(&mut self, _: JobId, _: Duration) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn fail(&mut self, _: JobId, _: &str, _: &Retry) -> Result<Failed, Error> {
+        Ok(Failed::Released)
+    }
+
+    fn bury(&mut self, _: JobId, _: &str) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn touch(&mut self, _: JobId) -> Result<(), Error> {
+        let is_counted = u64::from(!self.is_first);
+        self.two.touched.fetch_add(is_counted, Ordering::SeqCst);
+        Ok(())
+    }
+
+    fn time_to_run(&mut self, _: JobId) -> Result<Duration, Error> {
+        if self.is_first {
+            self.two.is_asked.store(true, Ordering::SeqCst);
+            wait_until("the other job is touched", || self.two.is_touched());
+        }
+        Ok(Duration::ZERO)
+    }
+}
+
+#[test]
+fn a_server_that_does_not_answer_a_touch_holds_up_no_job_of_another() {
+    let two: Arc<Two> = Arc::default();
+    let known = two.clone();
+    let worker = Worker::raw(move |_| {
+        wait_until("the job of the second is touched", || known.is_touched());
+        Ok(())
+    });
+    let seen = Arc::new(Seen::default());
+    let worker = worker.concurrency(2).metrics(seen.clone());
+    let running = worker.start(TwoSource(two)).unwrap();
+    wait_until("all jobs are done", || seen.ended() == 4);
+    assert_eq!(running.stop().done, 4);
+}
+
+/// Counts, and panics then.
+struct Panics(Arc<Seen>);
+
+impl Metrics for Panics {
+    fn started(&self, job: &JobInfo) {
+        self.0.started(job);
+        panic!("no counter");
+    }
+
+    fn finished(&self, job: &JobInfo, outcome: &Outcome, took: Duration) {
+        self.0.finished(job, outcome, took);
+        panic!("no counter");
+    }
+
+    fn touched(&self, job: &JobInfo) {
+        self.0.touched(job);
+        panic!("no counter");
+    }
+}
+
+#[test]
+fn metrics_that_panic_end_neither_the_work_nor_the_touches() {
+    let two = Arc::new(Two::second());
+    let known = two.clone();
+    let worker = Worker::raw(move |_| {
+        wait_until("the job is touched", || known.is_touched());
+        Ok(())
+    });
+    let seen = Arc::new(Seen::default());
+    let worker = worker.metrics(Panics(seen.clone()));
+    let running = worker.start(TwoSource(two)).unwrap();
+    wait_until("both jobs are done", || seen.ended() == 2);
+    assert_eq!(running.stop().done, 2);
 }
 
 #[test]
