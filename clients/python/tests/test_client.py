@@ -13,6 +13,7 @@ import threading
 import time
 import unittest
 
+from concurrent.futures import Future
 from typing import Any, Callable, List, Optional
 from unittest import mock
 
@@ -270,6 +271,20 @@ class Held:
         self._listener.close()
 
 
+def in_thread(call: Callable[[], Any]) -> Future[Any]:
+    """What this returns or raises, in a thread that holds up no test that fails."""
+    future: Future[Any] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(call())
+        except bsdq.BsdError as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return future
+
+
 class LostTest(unittest.TestCase):
     """Waits that are longer than `retry_for`, and clients that are closed while they connect."""
 
@@ -330,24 +345,13 @@ class LostTest(unittest.TestCase):
     def test_a_client_that_is_closed_while_it_connects_has_no_connection(self) -> None:
         held = self.held()
         client = bsdq.Client(held.address, connect_timeout=PATIENCE)
-        errors: List[Optional[BaseException]] = []
-
-        def reserve() -> None:
-            try:
-                client.reserve()
-            except bsdq.BsdError as error:
-                errors.append(error)
-
-        threads = [threading.Thread(target=it, daemon=True) for it in (reserve, client.close)]
-        threads[0].start()
+        reserve = in_thread(client.reserve)
         self.assertTrue(held.asked.wait(PATIENCE))
-        threads[1].start()
+        close = in_thread(client.close)
         until("it is being closed", lambda: client._is_closed)
         held.may_answer.set()
-        for thread in threads:
-            thread.join(PATIENCE)
-            self.assertFalse(thread.is_alive())
-        self.assertEqual([type(error) for error in errors], [bsdq.ConnectionLost])
+        self.assertIsInstance(reserve.exception(PATIENCE), bsdq.ConnectionLost)
+        close.result(PATIENCE)
         self.assertEqual(held.commands, [])
 
     def test_a_task_that_connects_has_no_connection_after_close(self) -> None:
@@ -368,22 +372,11 @@ class LostTest(unittest.TestCase):
 
     def test_a_client_that_is_closed_while_no_server_is_there_tries_no_more(self) -> None:
         client = bsdq.Client(f"{HOST}:{free_port()}", retry_for=1e6)
-        errors: List[Optional[BaseException]] = []
-
-        def stats() -> None:
-            try:
-                client.stats()
-            except bsdq.BsdError as error:
-                errors.append(error)
-
-        threads = [threading.Thread(target=it, daemon=True) for it in (stats, client.close)]
-        threads[0].start()
+        stats = in_thread(client.stats)
         until("it connects", client._lock.locked)
-        threads[1].start()
-        for thread in threads:
-            thread.join(PATIENCE)
-            self.assertFalse(thread.is_alive())
-        self.assertEqual([type(error) for error in errors], [bsdq.ConnectionLost])
+        close = in_thread(client.close)
+        self.assertIsInstance(stats.exception(PATIENCE), bsdq.ConnectionLost)
+        close.result(PATIENCE)
 
 
 class LiveTest(unittest.TestCase):
@@ -525,21 +518,11 @@ class LiveTest(unittest.TestCase):
     def test_a_client_that_is_closed_ends_a_reserve_of_another_thread(self) -> None:
         server = self.server()
         client = server.client()
-        errors: List[Optional[BaseException]] = []
-
-        def reserve() -> None:
-            try:
-                client.reserve()
-            except bsdq.BsdError as error:
-                errors.append(error)
-
-        thread = threading.Thread(target=reserve)
-        thread.start()
+        reserve = in_thread(client.reserve)
         with server.client() as other:
             until("it waits", lambda: other.stats()["current-waiting"] == 1)
         client.close()
-        thread.join(PATIENCE)
-        self.assertEqual([type(error) for error in errors], [bsdq.ConnectionLost])
+        self.assertIsInstance(reserve.exception(PATIENCE), bsdq.ConnectionLost)
 
     def test_tasks_share_a_client_and_their_puts_are_pipelined(self) -> None:
         server = self.server()
