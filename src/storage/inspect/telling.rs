@@ -1,7 +1,7 @@
 //! The history of a job, in words.
 
 use super::history::{Event, State};
-use crate::attributes::Attributes;
+use crate::attributes::{Attributes, RESERVED_SINCE};
 use crate::types::{Counters, JobState};
 
 /// How a time is said: wall time, nanoseconds since 1970.
@@ -62,9 +62,10 @@ pub fn attributes_in_words(list: &[u8], say: &dyn Fn(u64) -> String) -> String {
         found
             .dead_lettered_from
             .map(|tube| format!("dead letter from {tube}")),
-        found
-            .counted_since_wall_ns
-            .map(|at| format!("since {}", say(at))),
+        found.counted_since_wall_ns.map(|at| match at {
+            RESERVED_SINCE => "reserved since".to_owned(),
+            at => format!("since {}", say(at)),
+        }),
     ];
     told.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
@@ -148,6 +149,15 @@ mod tests {
             counted_since_wall_ns: Some(7),
             ..Attributes::default()
         };
+        let reserved = Attributes {
+            counted_since_wall_ns: Some(RESERVED_SINCE),
+            ..attributes
+        };
+        let told = Event::Attributes(reserved.encode().unwrap()).in_words(&say);
+        assert!(
+            told.ends_with("dead letter from mail, reserved since"),
+            "{told}"
+        );
         let event = Event::Attributes(attributes.encode().unwrap());
         assert_eq!(
             event.in_words(&say),

@@ -176,10 +176,15 @@ fn bytes(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bsd::attributes::RESERVED_SINCE;
 
     #[test]
     fn attributes_are_read_as_they_were_printed() {
-        for text in [&b"no host"[..], b"\xff", b""] {
+        for (text, since) in [
+            (&b"no host"[..], 1_800_000_000_123_456_789),
+            (b"\xff", RESERVED_SINCE),
+            (b"", 1),
+        ] {
             let list = Attributes {
                 key: Some("a-5"),
                 unique: Some(Unique::Waiting),
@@ -190,7 +195,7 @@ mod tests {
                 reason: Some(Reason::Disconnected),
                 text: Some(text),
                 dead_lettered_from: Some("mail"),
-                counted_since_wall_ns: Some(1_800_000_000_123_456_789),
+                counted_since_wall_ns: Some(since),
             };
             let list = list.encode().expect("attributes");
             let text = serde_json::to_string(&AttributesObject::of(&list)).expect("JSON");
