@@ -10,9 +10,8 @@ use std::process::Command;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::archive_seen::{Away, archived_at, metric};
+use crate::archive_seen::{hardly_held, metric};
 use crate::harness::{Launch, Server, bsd_wal, wait_until, wal};
-use crate::http::Site;
 
 fn wal_ok(args: &[&str]) -> String {
     let (code, said) = wal(args);
@@ -464,11 +463,7 @@ fn assert_its_end_is_missed(url: &str, words: &str) {
 #[test]
 fn an_archive_with_a_gap_at_its_end_is_restored_and_the_exit_code_says_that_it_lacks_it() {
     let place = TempDir::new().unwrap();
-    let store = Away::new(place.path());
-    let launch = archived_at(&place.path().join("log"), &store.url());
-    let site = Site::start(launch.args(["-s", "65536", "--archive-hold-max", "1"]));
-    let mut wire = site.server.connect();
-    wire.put(b"before");
+    let (store, site, mut wire) = hardly_held(place.path());
     let is_restored = || {
         let to = place.path().join("tried");
         let found = restored(&store.url(), &to);

@@ -249,14 +249,20 @@ fn a_gap_is_told_of_while_a_link_from_before_it_waits_for_the_store() {
     });
 }
 
-/// With what is done after the store went away, before the log is let go.
-fn assert_gap_is_told(first: impl FnOnce(&Site, &mut Wire)) {
-    let place = TempDir::new().unwrap();
-    let store = Away::new(place.path());
-    let launch = archived_at(&place.path().join("log"), &store.url());
+/// A server that holds hardly anything for its archive while that is away, and has one job.
+pub(crate) fn hardly_held(place: &Path) -> (Away, Site, Wire) {
+    let store = Away::new(place);
+    let launch = archived_at(&place.join("log"), &store.url());
     let site = Site::start(launch.args(["-s", "65536", "--archive-hold-max", "1"]));
     let mut wire = site.server.connect();
     wire.put(b"before");
+    (store, site, wire)
+}
+
+/// With what is done after the store went away, before the log is let go.
+fn assert_gap_is_told(first: impl FnOnce(&Site, &mut Wire)) {
+    let place = TempDir::new().unwrap();
+    let (store, site, mut wire) = hardly_held(place.path());
     wait_until_it_has_all(&site);
     store.go();
     first(&site, &mut wire);
