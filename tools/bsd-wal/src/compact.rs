@@ -20,6 +20,8 @@ const AFTER_HELP: &str = concat!(
     "\
 No job changes. Interrupted at any point the directory is one that a server starts on, and the command
 can simply be run again. A server compacts by itself: this is for a directory to be copied or kept.
+The archive of a log that was compacted goes on with a new base. What it lacked before, no moment of it
+can be restored: a server says at its end whether its archive has everything.
 
 Examples:
   bsd-wal compact bsd-data
