@@ -603,3 +603,42 @@ fn g25_the_waiting_for_a_promotion_ends_while_the_store_is_away() {
             .contains("current-jobs-ready: 1")
     );
 }
+
+#[test]
+fn the_data_directory_is_not_the_place_of_its_own_archive() {
+    let place = TempDir::new().unwrap();
+    let (data, link) = (place.path().join("data"), place.path().join("link"));
+    let launch = |at: &Path| {
+        let url = format!("file://{}", at.display());
+        Launch::bsd().dir(&data).args(["--archive", &url])
+    };
+    let refused = |at: &Path| {
+        let exit = launch(at).run_to_exit();
+        assert_eq!(exit.code, Some(1), "{exit:?}");
+        assert!(exit.stderr.contains("is the data directory"), "{exit:?}");
+    };
+    refused(&data);
+    assert!(!data.exists(), "nothing was made");
+    fs::create_dir(&data).unwrap();
+    std::os::unix::fs::symlink(&data, &link).unwrap();
+    refused(&link);
+    assert_eq!(fs::read_dir(&data).unwrap().count(), 0);
+}
+
+#[test]
+fn a_wrong_directory_is_not_waited_for() {
+    let place = TempDir::new().unwrap();
+    let url = format!("file://{}/archiv", place.path().display());
+    let to = place.path().join("to");
+    for words in [
+        &["archive", "ls", &url][..],
+        &["archive", "verify", &url],
+        &["archive", "restore", &url, to.to_str().unwrap()],
+        &["archive", "compact", &url],
+    ] {
+        let (code, said) = wal(words);
+        assert_eq!(code, Some(2), "{words:?}: {said}");
+        assert!(said.contains("make it or mount it"), "{said}");
+        assert!(!said.contains("waited for"), "{said}");
+    }
+}

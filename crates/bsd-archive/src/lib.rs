@@ -136,7 +136,7 @@ pub use self::keys::{KEY_SIZE, KEYS_MAX, Key, KeyId, KeySource};
 pub use self::lead::Lead;
 pub use self::levels::Levels;
 pub use self::moment::Until;
-pub use self::object::{check_place, open};
+pub use self::object::{check_place, dir_of, open};
 pub use self::reader::{CONNECTIONS, CONNECTIONS_MAX, Reader, Wait, Waiter};
 pub use self::refill::{Refilled, chosen_of, has_log, restore_if_empty};
 pub use self::report::{LAG_MAX_NS, Report, Reporter};

@@ -1,10 +1,11 @@
 //! Real object stores, through the crate `object_store`; directories are in `local`.
 //!
 //! Its calls are asynchronous; each is run to its end here, on a current-thread runtime that belongs
-//! to the store. Of several threads that wait for calls, one runs it for all. Credentials and regions come from the environment, as the vendors' own tools read
-//! them.
+//! to the store. Of several threads that wait for calls, one runs it for all. Credentials and regions
+//! come from the environment, as the vendors' own tools read them.
 
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -55,8 +56,8 @@ pub fn open(url: &str, codec: Codec) -> Result<Box<dyn Store>, SetupError> {
     };
     let built: Result<Arc<dyn ObjectStore>, Error> = match scheme {
         ObjectStoreScheme::Local => {
-            let root = std::path::Path::new("/").join(prefix.as_ref());
-            return Ok(Box::new(Sealed::new(LocalStore::new(root, url), codec)));
+            let store = LocalStore::new(local_root(&prefix), url);
+            return Ok(Box::new(Sealed::new(store, codec)));
         }
         ObjectStoreScheme::AmazonS3 => AmazonS3Builder::from_env()
             .with_url(url)
@@ -93,19 +94,27 @@ pub fn open(url: &str, codec: Codec) -> Result<Box<dyn Store>, SetupError> {
     Ok(Box::new(Sealed::new(remote, codec)))
 }
 
+/// The directory of an archive at `file:///DIR`; `None` for every other address.
+#[must_use]
+pub fn dir_of(url: &str) -> Option<PathBuf> {
+    let parsed = url.parse().ok()?;
+    match ObjectStoreScheme::parse(&parsed).ok()? {
+        (ObjectStoreScheme::Local, dir) => Some(local_root(&dir)),
+        _ => None,
+    }
+}
+
+fn local_root(prefix: &Path) -> PathBuf {
+    std::path::Path::new("/").join(prefix.as_ref())
+}
+
 /// Tell a directory that is missing, or not mounted, from an archive that is empty: both list
 /// nothing. Of other stores nothing is asked.
 ///
 /// # Errors
 /// Says which directory.
 pub fn check_place(url: &str) -> Result<(), SetupError> {
-    let parsed = url.parse().ok();
-    let parsed = parsed.and_then(|url| ObjectStoreScheme::parse(&url).ok());
-    let dir = match parsed {
-        Some((ObjectStoreScheme::Local, dir)) => Some(std::path::Path::new("/").join(dir.as_ref())),
-        _ => None,
-    };
-    match dir {
+    match dir_of(url) {
         Some(dir) if !dir.is_dir() => Err(SetupError::new(format_args!(
             "the directory of the archive {url} is not there; make it or mount it"
         ))),

@@ -1,9 +1,11 @@
 //! The archive of the server: its store, its thread, and the meaning of its end.
 
+use std::path::{Path, absolute};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use bsd::SetupError;
 use bsd::clock::utc;
 use bsd::storage::disk::Fs;
 use bsd::storage::{RealFs, Trail};
@@ -39,8 +41,29 @@ pub(super) fn open_stores(config: &Config) -> Result<Vec<Arc<dyn Store>>, Failur
     if !codec.is_plain() {
         info!("archive: what is put from now on is {codec}");
     }
-    let open = |url: &String| Ok(bsd_archive::open(url, codec.clone()).map(Arc::from)?);
+    let open = |url: &String| {
+        check_apart(url, config)?;
+        Ok(bsd_archive::open(url, codec.clone()).map(Arc::from)?)
+    };
     archive.urls().map(open).collect()
+}
+
+/// Refuse the data directory as the place of its own archive: they would be lost together.
+fn check_apart(url: &str, config: &Config) -> Result<(), Failure> {
+    let (Some(dir), Some(place)) = (&config.dir, bsd_archive::dir_of(url)) else {
+        return Ok(());
+    };
+    // What is not there yet has no name but the given one.
+    let real = |dir: &Path| dir.canonicalize().or_else(|_| absolute(dir));
+    match (real(dir), real(&place)) {
+        (Ok(dir), Ok(place)) if dir == place => Err(SetupError::new(format_args!(
+            "the archive {url} is the data directory (-b {}): what takes the one would take both; \
+             give a directory on another disk, or of another machine",
+            dir.display()
+        ))
+        .into()),
+        _ => Ok(()),
+    }
 }
 
 /// With `--restore-if-empty`: a data directory that is missing or empty gets the log of the archive, or

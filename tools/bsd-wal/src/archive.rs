@@ -249,7 +249,10 @@ fn open(url: &str, keys: &Keys) -> Result<Box<dyn Store>, Failure> {
 }
 
 fn open_with(url: &str, codec: Codec) -> Result<Box<dyn Store>, Failure> {
-    bsd_archive::open(url, codec).map_err(|error| Failure::Refused(error.to_string()))
+    // A wrong address is not waited for.
+    bsd_archive::check_place(url)
+        .and_then(|()| bsd_archive::open(url, codec))
+        .map_err(|error| Failure::Refused(error.to_string()))
 }
 
 /// Says why nothing happens.
