@@ -11,7 +11,6 @@ use std::ops::{Deref, DerefMut};
 
 use super::standby::ApplyError;
 use super::store::Store;
-use super::wall::WallClock;
 use super::{Engine, Mode, Options};
 use crate::storage::format::{Record, Stamp, entry_records};
 use crate::storage::{AppendError, BodyError, Formed, Held, Log, OpenError, Purpose, StoreError};
@@ -107,7 +106,6 @@ impl Follower<'_> {
         let engine = self.0;
         engine.mode = Mode::Leader(TurnAcks::default());
         engine.started = now.mono;
-        engine.wall = WallClock::at(now);
         if let Some(log) = engine.store.log() {
             log.lead(last);
         }

@@ -9,7 +9,6 @@ use std::path::Path;
 
 use super::replay::Replayer;
 use super::store::Store;
-use super::wall::WallClock;
 use super::{Engine, Mode, Options};
 use crate::ErrorClass;
 use crate::attributes::Attributes;
@@ -185,7 +184,6 @@ impl Standby {
             log.end_standby()?;
         }
         self.engine.started = now.mono;
-        self.engine.wall = WallClock::at(now);
         self.engine.begin(now)?;
         Ok(self.engine)
     }

@@ -1,7 +1,8 @@
 //! How far the wall clock was set ahead while this server runs: that makes no job older.
 //!
 //! A list and not a sum: what was written after the clock was set says so already. Where a clock is set
-//! back, or set ahead very often, jobs seem younger than they are, never older.
+//! back, or set ahead very often, jobs seem younger than they are, never older. So they do where the clock
+//! of a follower or a standby was set, which looks at it only when it comes to lead.
 
 use crate::types::{Now, SECOND_NS, Time};
 

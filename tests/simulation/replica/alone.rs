@@ -509,3 +509,40 @@ fn schedules_fire_once_over_changes_of_the_leader_and_followers_fire_nothing() {
         assert_eq!(jobs(&follower), 3);
     }
 }
+
+/// What a leader wrote by a right clock does not expire by the wrong one of the member that leads next.
+#[test]
+fn a_follower_whose_clock_was_set_ahead_lets_nothing_expire_before_its_time_when_it_leads() {
+    const DAY_MS: u32 = 86_400_000;
+    let (mut engine, mood) = alone(&SimFs::new(1), 64 << 10);
+    let (client, mut now) = (engine.connect(), beginning());
+    for (tube, policy) in [
+        ("default", &b"delivery-limit=1 dead-letter=dead"[..]),
+        ("dead", b"expire-after=604800 expired=delete"),
+    ] {
+        let set = engine.set(bsd::types::SettingClass::Policy, tube, policy, now);
+        assert!(set.unwrap(), "{tube}");
+    }
+    run(&mut engine, client, put_command(b"failed"), now);
+    let said = run(
+        &mut engine,
+        client,
+        Command::reserve(Some(Duration::ZERO)),
+        now,
+    );
+    assert!(matches!(said, Some(Said::Job(..))), "{said:?}");
+    engine.disconnect(client, now);
+    let entries = rest(&mut engine, now);
+    assert_eq!(engine.queue().job_count("dead"), 1);
+    let mut next = Engine::follow(&options(&SimFs::new(2), mood), beginning()).unwrap();
+    for entry in &entries {
+        apply_to(&mut next, entry, now).unwrap();
+    }
+    now.wall_ns += 30 * u64::from(DAY_MS) * 1_000_000;
+    lead(&mut next, now);
+    for (days, left) in [(0, 1), (6, 1), (2, 0)] {
+        later(&mut now, days * DAY_MS);
+        rest(&mut next, now);
+        assert_eq!(next.queue().job_count("dead"), left, "{days} days later");
+    }
+}
