@@ -94,6 +94,14 @@ impl Engine {
 
     fn settle_all_failures(&mut self, now: Now) -> Result<(), StoreError> {
         while let Some((id, reason)) = self.queue.take_failure() {
+            // While the decision waited, another client may have reserved the job by its id.
+            if self
+                .queue
+                .job(id)
+                .is_none_or(|job| job.state != JobState::Ready)
+            {
+                continue;
+            }
             let failure = Failure {
                 id,
                 reason,

@@ -241,7 +241,9 @@ impl Engine {
                 return Ok(());
             }
             // No failure of the client's.
-            (Wanted::Job { .. }, _) => self.is_busy |= self.queue.take_back(id, now.mono),
+            (Wanted::Job { .. }, _) if self.queue.is_reserved_by(client, id) => {
+                self.is_busy |= self.queue.take_back(id, now.mono);
+            }
             _ => {}
         }
         let refusal = outcome.refusal().unwrap_or(Reply::InternalError);

@@ -698,6 +698,24 @@ fn a_clock_that_is_set_makes_no_dead_letter_expire_before_its_time() {
 }
 
 #[test]
+fn a_failure_that_waits_to_be_decided_takes_the_job_from_no_one() {
+    let mut server = Server::with_policy("delivery-limit=1 dead-letter=dead");
+    server.talk(&[PUT]);
+    let worker = server.engine.connect();
+    server.say_as(worker, RESERVE.0);
+    // As if there had been no room for the decision.
+    server.policy("default", "delivery-limit=9 dead-letter=dead");
+    server.engine.disconnect(worker, server.now);
+    server.talk(&[("reserve-job 1", RESERVED)]);
+    server.policy("default", "delivery-limit=1 dead-letter=dead");
+    let queue = &mut server.engine.queue;
+    queue.put_back_failure(JobId(1), crate::attributes::Reason::Disconnected);
+    server.wait(1);
+    server.is_at(1, "default", JobState::Reserved);
+    server.talk(&[("delete 1", "DELETED")]);
+}
+
+#[test]
 fn a_dead_letter_that_was_reserved_in_time_does_not_expire_when_it_is_kicked() {
     for bury in ["release 1 0 0", "bury 1 0"] {
         let mut server = Server::with_policy("delivery-limit=1 dead-letter=dead");
