@@ -44,7 +44,7 @@ pub use incomplete::settle;
 pub use log::body::{Body, BodyCheck, Bytes, Loan, Loans, PIECE};
 pub use log::compaction::{Index, Subject};
 pub use log::files::Files;
-pub use log::held::{Formed, Held};
+pub use log::held::{Formed, Held, JOINED_SIZE_MAX};
 pub use log::kicks::{KICKS_MAX, KickUnderWay, Kicked, NO_KICK};
 pub use log::skip::{IDS_SKIPPED, Life};
 pub use log::spool::Begun;

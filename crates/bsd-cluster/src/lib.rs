@@ -30,8 +30,13 @@ pub mod wire;
 
 use std::path::{Path, PathBuf};
 
+use bsd::storage::JOINED_SIZE_MAX;
+
 /// The largest body that a job of a cluster may have, bytes: an entry has to fit into a message.
 pub const JOB_SIZE_MAX: u32 = 8 << 20;
+
+// The frame of what stays together may have begun, with less than the 1 MiB of one that is full.
+const _: () = assert!(JOINED_SIZE_MAX + (2 << 20) <= node::DATA_SIZE_MAX as u64);
 
 /// Where the ledger is, in a data directory.
 #[must_use]

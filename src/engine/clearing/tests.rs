@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use crate::clearing::ClearedStates;
 use crate::engine::spoken::{BEGIN_NS, Replies, Server, engine, try_engine};
-use crate::engine::{Cleared, Engine};
+use crate::engine::{Cleared, Engine, Options};
 use crate::random::Random;
-use crate::storage::SimFs;
 use crate::storage::disk::sim::{Crash, Errno, Fault, OpKind};
+use crate::storage::{JOINED_SIZE_MAX, Purpose, SimFs};
 use crate::types::{JobId, JobState, Now, SettingClass, Time};
 
 use JobState::{Buried, Delayed, Ready, Reserved};
@@ -345,5 +345,27 @@ fn a_crash_at_any_operation_leaves_all_jobs_of_a_clear_or_none() {
             );
             seen[usize::from(there > 0)] += 1;
         }
+    }
+}
+
+/// Refused, it has cleared nothing. Formed, it could not be proposed, and each leader would end.
+#[test]
+fn a_list_that_is_too_long_for_an_entry_of_a_cluster_is_refused() {
+    let options = Options {
+        segment_size: 32 << 20,
+        ..Options::simulated(&SimFs::new(1), "/data")
+    };
+    let now = Now::new(Time(0), BEGIN_NS);
+    let mut engine = Engine::follow(&options, now).unwrap();
+    let last = engine.stamp();
+    engine.as_follower().unwrap().lead(last, now).unwrap();
+    for (size, fits) in [
+        (JOINED_SIZE_MAX / 2, true),
+        (JOINED_SIZE_MAX + 1, false),
+        (JOINED_SIZE_MAX - 1000, true),
+    ] {
+        let joined = engine.join(size as usize, Purpose::Update, now).unwrap();
+        assert_eq!(joined, fits, "{size}");
+        engine.store.part().unwrap();
     }
 }

@@ -34,6 +34,9 @@ const TURN_MARGINS_A_SEGMENT: u64 = 8;
 const TURN_MARGIN_MIN: u64 = 8 << 10;
 /// When less than this is left in the open segment, the next one is begun in the next quiet moment.
 const ROTATE_BELOW: u64 = 4 << 20;
+/// Bytes of records that stay together, at most: with what their frame has already, they are one entry of
+/// the replicated log.
+pub const JOINED_SIZE_MAX: u64 = 12 << 20;
 /// Bytes that must be written before a quiet moment that changed nothing is asked for again.
 const QUIET_STEP: u64 = 64 << 10;
 
@@ -110,6 +113,11 @@ impl Held {
             stamp: frame.stamp,
             data: entry_data(&frame.bytes, frame.seed, frame.at.offset()),
         })
+    }
+
+    /// The next segment is to have room for this many bytes.
+    pub(super) fn want(&self, size: u64) {
+        self.wanted.set(self.wanted.get().max(size));
     }
 
     /// Refuse puts and pauses, or do not: whether too few of the other servers have room for what a put
@@ -231,7 +239,7 @@ impl Log {
         if self.fits(size) {
             return true;
         }
-        held.wanted.set(held.wanted.get().max(size));
+        held.want(size);
         false
     }
 

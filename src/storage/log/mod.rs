@@ -76,6 +76,7 @@ use crate::storage::log::budget::Budget;
 use crate::storage::log::cache::FrameCache;
 use crate::storage::log::compaction::Maintenance;
 use crate::storage::log::files::Files;
+use crate::storage::log::held::JOINED_SIZE_MAX;
 use crate::storage::log::kicks::{KickUnderWay, Kicked, Kicks};
 use crate::storage::log::mode::Mode;
 use crate::storage::log::spares::Spares;
@@ -354,7 +355,8 @@ impl Log {
     /// them or none: `size` bytes of records at most. Needs as much room as records of this purpose.
     ///
     /// # Errors
-    /// As of an append; then nothing is joined.
+    /// As of an append, and in a log that leads where `size` is above [`JOINED_SIZE_MAX`]; then nothing is
+    /// joined.
     pub(crate) fn join_for(
         &mut self,
         size: u64,
@@ -365,9 +367,21 @@ impl Log {
         // The first record begins the frame. Each later one asks for a frame's overhead again,
         // beside what this frame has taken.
         let size = size + FRAME_OVERHEAD_MAX as u64;
-        let has_room = self.make_room(size, purpose, wall_ns)?;
-        if !has_room || !self.fits(size) && (self.is_holding() || !self.rotate(size, wall_ns)?) {
+        let is_too_large = self.mode.held().is_some() && size > JOINED_SIZE_MAX;
+        if is_too_large || !self.make_room(size, purpose, wall_ns)? {
             return Err(AppendError::NoRoom(self.lacking()));
+        }
+        if !self.fits(size) {
+            let has_begun = match self.mode.held().filter(|_| self.is_holding()) {
+                Some(held) => {
+                    held.want(size);
+                    false
+                }
+                None => self.rotate(size, wall_ns)?,
+            };
+            if !has_begun {
+                return Err(AppendError::NoRoom(self.lacking()));
+            }
         }
         self.is_joined = true;
         Ok(())
