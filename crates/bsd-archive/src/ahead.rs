@@ -230,7 +230,7 @@ impl<'a, K, T> ReadAhead<'a, K, T> {
             })
         });
         let doubt = slot.settle(checked);
-        if let State::Read(Ok(_)) = slot.state {
+        if let State::Sealed(_) | State::Read(Ok(_)) = slot.state {
             self.spell = None;
         }
         self.doubt = doubt.or(self.doubt.take());

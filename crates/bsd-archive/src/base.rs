@@ -1,7 +1,8 @@
 //! A base in the making: the files of the log as they were at one instant, a part at a time.
 //!
 //! A part is named by its place, its content and the base for which it was put. A file that has not
-//! changed since the last complete base is not uploaded again: it is read back and compared. Parts of
+//! changed since the last complete base is not uploaded again, unless it is encrypted with a key that was
+//! not given: it is read back and compared. Parts of
 //! earlier bases are not used, because an expiry may be about to remove them. A part that the store
 //! holds with other content, which no writer has put, stays as it is, and the next name is taken.
 
@@ -129,8 +130,11 @@ impl Making {
         let known = self.known.get(&(file.to_owned(), offset));
         if let Some(known) = known.filter(|it| (it.size, it.crc) == (part.size, part.crc)) {
             let name = part_name(self.log, file, offset, *known);
-            if store.get(&name)?.as_deref() == Some(bytes) {
-                return Ok(*known);
+            match store.get(&name) {
+                Ok(found) if found.as_deref() == Some(bytes) => return Ok(*known),
+                // Put again, it needs no key that was given up.
+                Err(trouble) if !trouble.lacks_key => return Err(trouble),
+                _ => {}
             }
         }
         while !upload(store, &part_name(self.log, file, offset, part), bytes)? {

@@ -430,6 +430,49 @@ fn a_key_is_changed_without_any_object_being_put_again() {
 }
 
 #[test]
+fn a_base_has_no_part_that_needs_a_key_which_was_given_up() {
+    let [old, new] = keys();
+    let mut world = World::new(1);
+    (world.sizes.base_min, world.sizes.part_max) = (0, 64);
+    world.store = world.store.with_codec(encrypting(vec![old.clone()]));
+    let both = encrypting(vec![new.clone()]).opening_with(vec![old]);
+    let alone = encrypting(vec![new]);
+    for codec in [None, Some(both), Some(alone.clone())] {
+        if let Some(codec) = codec {
+            world.crash(Crash::KeepAll);
+            world.store = world.store.with_codec(codec);
+        }
+        world.start();
+        add(&mut world, 40);
+        let keep = Keep {
+            bases: 1,
+            ..Keep::default()
+        };
+        let found = plan(&world.store.reader(), LOG, keep, u64::MAX, &mut |_, _| ()).unwrap();
+        let expiry = found.plan.expect("there are older bases");
+        expiry.carry_out(&world.store, &mut |_, _| ()).unwrap();
+    }
+    assert_eq!(surveyed(&world.store, Depth::Everything).bad, []);
+    assert_eq!(world.check(Until::End).unwrap().0.jobs, 120);
+}
+
+#[test]
+fn a_store_may_be_away_again_and_again_while_sealed_objects_come() {
+    let store = SimStore::new(1).with_codec(encrypting(keys().to_vec()));
+    let mut ahead = ReadAhead::new(store.reader().with_connections(1));
+    for number in 0..100 {
+        let content = number.to_string();
+        store.put_if_absent(&content, content.as_bytes()).unwrap();
+        if number % 10 == 0 {
+            store.set_away_for(200);
+        }
+        ahead.push((), Want::whole(&content), 10);
+        let read = ahead.next(|(), bytes| Ok(bytes)).unwrap();
+        assert_eq!(read, Some(((), Ok(content.into_bytes()))));
+    }
+}
+
+#[test]
 fn without_its_key_nothing_is_restored_or_taken_over_and_the_error_names_the_key() {
     let [one, two] = keys();
     let mut world = archived(encrypting(vec![one.clone()]));
