@@ -21,7 +21,7 @@ pub(super) const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// The pause after damage, which someone has to put right.
 const PAUSE_OF_DAMAGE: Duration = Duration::from_secs(60);
-/// A writer that has nothing to put asks this often whether another has taken over.
+/// A writer that has put nothing for this long asks whether another has taken over.
 pub(super) const OWNER_INTERVAL_NS: i64 = 10 * SECOND_NS;
 /// Interval at which a writer checks whether the store still has its last link.
 pub(super) const PROOF_INTERVAL_NS: i64 = 60 * SECOND_NS;
@@ -119,7 +119,9 @@ impl Work {
             if let Some(order) = self.reporter.orders().take(self.writer.trail()) {
                 self.writer.ask_for_base(order);
             }
-            let wait = match self.writer.step(now.wall_ns, now.mono >= self.due) {
+            let step = self.ask_owner(now.mono);
+            let step = step.and_then(|()| self.writer.step(now.wall_ns, now.mono >= self.due));
+            let wait = match step {
                 Ok(done) => {
                     self.end_trouble();
                     self.tell_begun();
@@ -136,8 +138,10 @@ impl Work {
                         self.is_gap_told = false;
                     }
                     match done {
-                        Done::Nothing => self.rest()?,
+                        Done::Nothing => self.rest(),
                         Done::Link => {
+                            // Whether the chain is another's, its put will show.
+                            self.owner_asked = now.mono;
                             let interval = i64::try_from(self.interval.as_nanos());
                             self.due =
                                 Time(now.mono.0.saturating_add(interval.unwrap_or(i64::MAX)));
@@ -157,23 +161,28 @@ impl Work {
         }
     }
 
-    /// There is nothing to put.
-    fn rest(&mut self) -> Result<Duration, Ended> {
-        let now = self.clock.now().mono;
-        if now.since(self.owner_asked) >= OWNER_INTERVAL_NS {
-            self.owner_asked = now;
-            if let Err(failure) = self.writer.check_owner() {
-                return self.fail(failure);
-            }
+    /// If no link has asked for long: in a gap, while a base is made, no links are put.
+    fn ask_owner(&mut self, now: Time) -> Result<(), Failure> {
+        if now.since(self.owner_asked) < OWNER_INTERVAL_NS {
+            return Ok(());
         }
+        self.owner_asked = now;
+        self.writer.check_owner()
+    }
+
+    /// How long there is nothing to do.
+    fn rest(&self) -> Duration {
         if self.writer.is_asked() {
-            return Ok(SYNC_WAIT.min(self.interval));
+            return SYNC_WAIT.min(self.interval);
         }
-        let left = u64::try_from(self.due.since(self.clock.now().mono)).unwrap_or(0);
-        Ok(match left {
-            0 => self.interval,
-            left => Duration::from_nanos(left),
-        })
+        let now = self.clock.now().mono;
+        let left = |until: Time| Duration::from_nanos(u64::try_from(until.since(now)).unwrap_or(0));
+        let link = match left(self.due) {
+            Duration::ZERO => self.interval,
+            left => left,
+        };
+        let asked = self.owner_asked.0.saturating_add(OWNER_INTERVAL_NS);
+        link.min(left(Time(asked)).max(PAUSE_MIN))
     }
 
     /// The server stops: put what there is, unless something is wrong. A base that is missing is
@@ -381,9 +390,12 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::histories::World;
     use crate::sim::SimStore;
     use crate::store::Trouble;
+    use crate::tests::archived_with;
     use crate::writer::Sizes;
+    use bsd::storage::disk::sim::Crash;
     use bsd::storage::{SimFs, Trail};
 
     fn at(offset: u32) -> Position {
@@ -451,5 +463,39 @@ mod tests {
         assert!(reach.moment <= Time(11), "a gap reaches nothing: {reach:?}");
         reach.look(Time(101), Some(at(300)), at(300), true);
         assert_eq!(reach.moment, Time(101));
+    }
+
+    #[test]
+    fn a_writer_that_makes_a_base_in_a_gap_notices_that_another_has_taken_over() {
+        let mut world = archived_with(1 << 30);
+        (world.hold_max, world.sizes.part_max) = (1, 64);
+        world.crash(Crash::KeepAll);
+        world.start();
+        world.archive();
+        world.store.set_away(true);
+        for _ in 0..60 {
+            world.put(5000);
+        }
+        let _ = world.step();
+        world.store.set_away(false);
+        for _ in 0..10 {
+            world.step().unwrap();
+        }
+        assert!(world.writer.as_ref().unwrap().is_in_gap());
+        let mut other = World::new(2);
+        other.disk = world.disk.crash_image(Crash::KeepAll);
+        other.store = world.store.clone();
+        other.start_with_past_of(&world);
+        other.archive();
+        let writer = world.writer.take().unwrap();
+        let mut work = Work::new(writer, PAUSE_MIN, Clock::start(), Reporter::default(), 0);
+        work.owner_asked = Time(i64::MIN);
+        let calls = world.store.calls();
+        let (_sender, stopping) = std::sync::mpsc::channel();
+        assert!(matches!(work.run(&stopping), Err(Ended::ForGood)));
+        assert!(
+            world.store.calls() - calls < 10,
+            "not when the base is complete"
+        );
     }
 }
