@@ -252,7 +252,9 @@ pub fn plan(
             skipped,
         });
     };
-    let last = last_wall_ns(reader, log, &lists.listing.pieces(1))?;
+    let last = last_wall_ns(reader, log, &lists.listing.pieces(1), &mut skipped)?;
+    // Earlier than the last link, and never too late.
+    let last = last.or_else(|| lists.bases.last().map(|base| base.head.wall_ns));
     let end_ns = last.map_or(wall_ns, |last| last.min(wall_ns));
     let since_ns = end_ns.saturating_sub(keep.age_ns);
     let thinning = Thinning {
@@ -589,13 +591,26 @@ impl Lists {
     }
 }
 
-/// When the last link was durable, by the clock of its writer.
-fn last_wall_ns(reader: &Reader<'_>, log: LogId, pieces: &Pieces) -> Result<Option<u64>, Trouble> {
+/// When the last link was durable, by the clock of its writer. `None`: no link is left, or the last one is
+/// not as it was put.
+fn last_wall_ns(
+    reader: &Reader<'_>,
+    log: LogId,
+    pieces: &Pieces,
+    skipped: &mut Vec<Bad>,
+) -> Result<Option<u64>, Trouble> {
     let Some(last) = pieces.last() else {
         return Ok(None);
     };
-    let head = reader.heads(log, pieces, &[last])?.pop();
-    Ok(head.and_then(Result::ok).map(|head| head.wall_ns))
+    Ok(match reader.heads(log, pieces, &[last])?.pop() {
+        Some(Ok(head)) => Some(head.wall_ns),
+        Some(Err(what)) => {
+            let name = numbered(&chain_dir(log), last);
+            skipped.push(Bad { name, what });
+            None
+        }
+        None => None,
+    })
 }
 
 /// The bases from the link `begin` on whose lists can be read, the oldest first, and those whose lists

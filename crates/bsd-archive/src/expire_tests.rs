@@ -169,6 +169,30 @@ fn a3_a_base_that_cannot_be_read_back_does_not_become_the_oldest() {
 }
 
 #[test]
+fn a3_where_the_last_link_cannot_be_read_nothing_more_goes() {
+    let mut world = with_bases();
+    let keep = Keep {
+        age_ns: 1500 * MS_NS,
+        bases: 1,
+        ..Keep::default()
+    };
+    world.put(10);
+    world.archive();
+    let sound = planned(&world, keep);
+    world.now.wall_ns += 100_000 * MS_NS;
+    let names = world.store.names().into_iter();
+    let mut links = names.filter(|name| name.starts_with(&chain_dir(LOG)));
+    let last = links.next_back();
+    let last = last.unwrap();
+    world.store.set_object(&last, Some(vec![1; 100]));
+    let found = found(&world, keep);
+    assert_eq!(found.skipped.len(), 1);
+    assert_eq!(found.skipped[0].name, last);
+    let plan = found.plan.unwrap();
+    assert!(plan.base <= sound.base, "{} and {}", plan.base, sound.base);
+}
+
+#[test]
 fn a3_the_parts_of_a_base_that_is_being_made_stay() {
     // What the expiry sees before the base, and removes while it is made; or sees meanwhile.
     for is_planned_first in [false, true] {
