@@ -25,7 +25,8 @@ use bsd::storage::{Life, OpenError};
 use bsd::types::{Position, SegmentId};
 
 const FIRST_LINE: &str = "bsd-archived 1";
-/// Claims that are noted at most, the newest: each is one that may come late.
+/// Claims of one number that are noted at most, the newest, and as many of others: each is one that may
+/// come late.
 const CLAIMS_MAX: usize = 64;
 
 /// A claim that was put, or may have been.
@@ -234,8 +235,18 @@ impl Claims {
             return Ok(());
         }
         self.claims.push(claim);
-        let surplus = self.claims.len().saturating_sub(CLAIMS_MAX);
-        self.claims.drain(..surplus);
+        // However often one number is tried, the claims before it stay: one of them is in the chain.
+        let mut room = [CLAIMS_MAX; 2];
+        let is_kept = |it: &Claim| {
+            let room = &mut room[usize::from(it.number == claim.number)];
+            *room > 0 && {
+                *room -= 1;
+                true
+            }
+        };
+        let newest_first = self.claims.drain(..).rev().filter(is_kept);
+        self.claims = newest_first.collect();
+        self.claims.reverse();
         write_marker(fs, dir, self.which.marker(), &self.marker())
     }
 
@@ -408,7 +419,16 @@ pub(super) mod tests {
         let calls = store.calls();
         assert_eq!(read().epoch(&store).unwrap(), Some((2, ARCHIVE_MARKER)));
         assert_eq!(store.calls() - calls, 1, "however often it was tried");
-        assert_eq!(read().claims.len(), CLAIMS_MAX);
+        assert_eq!(read().claims.len(), CLAIMS_MAX + 1);
+        // More tries that were not put: the one that was is not forgotten.
+        let mut own = read();
+        for nth in 0..3 * CLAIMS_MAX {
+            let next = claim(3, 3, &nth.to_string());
+            own.note(&disk, "/d".as_ref(), next.1).unwrap();
+            assert!(read().claims.contains(&next.1));
+        }
+        assert_eq!(read().claims.len(), 2 * CLAIMS_MAX);
+        assert_eq!(read().epoch(&store).unwrap(), Some((2, ARCHIVE_MARKER)));
         let other = Claims::read(&disk, "/d".as_ref(), LogId([4; 16]), Which::First).unwrap();
         assert_eq!(other.claims, []);
     }

@@ -378,6 +378,8 @@ impl Follower {
         };
         let restored = chosen.map_err(FollowError::from).and_then(|log| {
             if is_root {
+                // Without its copy it would not know any more which one it follows.
+                self.setup.log = Some(log);
                 // It holds the directory.
                 self.copy = None;
                 settle(&*fs, &next)?;
@@ -507,7 +509,6 @@ impl Follower {
             Err(error) => return Err(error),
         };
         let store = self.setup.store.clone();
-        let wall_ns = *self.claimed_wall_ns.get_or_insert(now.wall_ns);
         let Some(copy) = &mut self.copy else {
             return Ok(None);
         };
@@ -539,6 +540,8 @@ impl Follower {
             return Err(FollowError::Trouble(no_room.to_string()));
         };
         let life = Some(life).filter(|_| goes_on);
+        // Tried again, it is the same claim.
+        let wall_ns = *self.claimed_wall_ns.get_or_insert(now.wall_ns);
         let (claim, bytes) = copy.chain_reader.claim(&self.setup.node, life, wall_ns);
         own.note(fs, &self.dir, claim)?;
         if !copy.chain_reader.put_claim(&*store, &bytes)? {

@@ -28,7 +28,7 @@ use bsd::storage::disk::Fs;
 use bsd::storage::disk::sim::{Crash, Errno, Fault, OpKind};
 use bsd::storage::marker_file::{STANDBY_MARKER, read_marker, write_marker};
 use bsd::storage::{IDS_SKIPPED, SimFs, SyncPolicy, Trail};
-use bsd::types::{Position, SegmentId};
+use bsd::types::{Position, SECOND_NS, SegmentId};
 
 const RUNS: u64 = 3000;
 const DIR: &str = "/standby";
@@ -608,6 +608,13 @@ fn g20_a_second_standby_does_not_take_over_while_the_changes_of_the_first_are_no
             other => panic!("{other:?}"),
         }
         assert_eq!(world.store.names(), names, "nothing was claimed");
+        world.now.wall_ns += 3600 * SECOND_NS as u64;
+        let claimed_at = |world: &World| {
+            let names = world.store.names().into_iter();
+            let mut links = names.filter(|name| name.starts_with(&chain_dir(world.log)));
+            let last = world.store.object(&links.next_back().unwrap()).unwrap();
+            Head::decode(&last).unwrap().0.wall_ns
+        };
         if goes_on {
             // Its changes are in the archive: then the second has them.
             world.archive();
@@ -618,6 +625,11 @@ fn g20_a_second_standby_does_not_take_over_while_the_changes_of_the_first_are_no
             assert_eq!(promoted.engine.queue().stats().jobs.total(), 2);
             assert!(promoted.given_up.is_some());
         }
+        assert_eq!(
+            claimed_at(&world),
+            world.now.wall_ns,
+            "not when it was refused"
+        );
         assert!(fenced(&mut world));
     }
 }
