@@ -205,7 +205,14 @@ fn restore_what_there_is(
             done: 0,
             total: 0,
         };
-        match work.run((fs, dir), &list)? {
+        let rebuilt = match work.run((fs, dir), &list) {
+            // A base that is not as it was put would have gone on from there.
+            Err(RestoreError::Refused(_)) if cut.is_end() && !skipped.is_empty() => {
+                return Err(work.bad(skipped.swap_remove(0)));
+            }
+            rebuilt => rebuilt?,
+        };
+        match rebuilt {
             Ok((rebuilt, tip)) => {
                 let restored = Restored {
                     log,

@@ -204,6 +204,16 @@ fn a5_a_writer_that_was_away_for_too_long_names_a_gap_and_begins_a_new_base() {
         other => panic!("{other:?}"),
     }
     world.check(Until::Position(all.gaps[0])).unwrap();
+    // The base after it is damaged: that is said, and not that it is missing.
+    let base = numbered(&chain_dir(world.log), all.spans[1].base);
+    world.store.set_object(&base, Some(vec![1; 100]));
+    match world.restored(Until::End) {
+        Err(RestoreError::Bad {
+            bad,
+            sound: Some(at),
+        }) => assert_eq!((bad.name, at), (base, all.gaps[0])),
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]
