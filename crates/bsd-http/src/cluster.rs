@@ -457,6 +457,11 @@ pub(super) fn write_report(page: &mut Page, report: &Report) {
             report.is_changing.into(),
         ),
         (
+            "bsd_cluster_unarchived",
+            "1: nothing is archived: the member that leads was started without an archive.",
+            report.unarchived.is_some().into(),
+        ),
+        (
             "bsd_cluster_forwarded_clients",
             "Clients that are passed on to the leader, or wait for one.",
             report.forwarded,

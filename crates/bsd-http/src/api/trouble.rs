@@ -596,7 +596,8 @@ fn of_checks(seen: &Seen, all: &mut Vec<Finding>) {
                 Kind::CheckFailed,
                 Subject::Check(kind),
                 format!("The last {kind} failed, or found damage."),
-                "`/durability` of the console shows what it said. Run it by hand.",
+                "`/durability` of the console shows what it said. Run it again, as the same user: \
+                 `systemctl start` with its unit.",
             ));
         } else if succeeded_ns > 0 && seen.now.wall_ns.saturating_sub(succeeded_ns) > old_ns {
             let age = Age::between(succeeded_ns, seen.now.wall_ns);

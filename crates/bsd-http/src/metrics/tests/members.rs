@@ -93,6 +93,7 @@ fn t22_each_sample_of_a_cluster_is_what_its_report_says() {
         ("bsd_cluster_voters", 4.0),
         ("bsd_cluster_connected_members", 4.0),
         ("bsd_cluster_changing", 0.0),
+        ("bsd_cluster_unarchived", 0.0),
         ("bsd_cluster_forwarded_clients", 18.0),
         ("bsd_cluster_refused_messages_total", 17.0),
         ("bsd_cluster_role{role=\"leader\"}", 1.0),
