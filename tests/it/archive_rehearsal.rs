@@ -201,12 +201,13 @@ fn a_server_is_told_of_the_rehearsals_of_the_script() {
     let page = Page::shown(&site, "/durability");
     let said = page.fact("Last rehearsal");
     assert!(said.contains(&place.url), "{said}");
-    // A place without an archive; a command line without a place tells nothing.
+    // A place without an archive; a command line without a place.
     let output = run(&[&format!("file://{}", scratch.display())]);
     assert_eq!(output.status.code(), Some(2), "{output:?}");
     assert_eq!(told()["failed"], true);
     assert_eq!(told()["note"], "bsd-rehearsal: exit code 2");
     for wrong in [&[][..], &[""], &["a", "b", "c"]] {
         assert_eq!(run(wrong).status.code(), Some(5), "{wrong:?}");
+        assert_eq!(told()["note"], "bsd-rehearsal: it was given no archive");
     }
 }
