@@ -108,7 +108,7 @@ fn the_old_server_stops_by_itself_when_another_has_taken_over_its_archive() {
     });
     let new = server(&at("new"), &url);
     wait_until("the new server has claimed the archive", || {
-        wal_ok(&["archive", "ls", &url]).contains("epoch 2")
+        wal(&["archive", "ls", &url]).1.contains("epoch 2")
     });
     // It may have noticed already.
     if let Ok(mut late) = TcpStream::connect(old.address()) {
@@ -447,6 +447,11 @@ fn assert_its_end_is_missed(url: &str, words: &str) {
     }
     let (code, said) = wal(&["dump", url, "--job", "99"]);
     assert_eq!(code, Some(2), "{said}");
+    for command in ["ls", "verify"] {
+        let (code, said) = looked(command, url);
+        let found = (code, &said["is_whole"]);
+        assert_eq!(found, (Some(1), &false.into()), "{command}: {said}");
+    }
 
     // A moment before that is all there.
     let (_, listed) = looked("ls", url);
@@ -550,6 +555,9 @@ fn g22_g25_t25_what_is_told_of_an_archive_is_true_and_what_cannot_be_meant_is_re
     let mut spoiled = sound.clone();
     spoiled[sound.len() / 2] ^= 1;
     fs::write(newest, spoiled).unwrap();
+    let (code, said) = wal(&["archive", "expire", "--keep", "30", &url]);
+    assert_eq!(code, Some(5), "{said}");
+    assert!(said.contains("30 has no unit"), "{said}");
     let expire = ["archive", "expire", "--keep", "0s", "--bases", "1", &url];
     let (code, said) = wal(&expire);
     assert_eq!(code, Some(1), "a base was skipped: {said}");

@@ -171,8 +171,10 @@ fn a_base_with_a_name_and_a_pin_is_made_stays_and_is_restored_exactly() {
     refused(&[&restore[..], &named].concat(), "no base has the name");
     refused(&[&restore[..], &["--base", &base]].concat(), "expired");
     assert_eq!(jobs(url, &at("end-again"), &[]), 100);
-    let (code, said) = wal(&["archive", "forget", url, id, "--yes"]);
-    assert_eq!(code, Some(0), "{said}");
+    let forget = ["archive", "forget", url, id];
+    assert_eq!(wal_json(&forget)["removed"], false);
+    let gone = wal_json(&[&forget[..], &["--yes"]].concat());
+    assert_eq!((&gone["removed"], &gone["log"]), (&json!(true), &json!(id)));
 }
 
 #[test]

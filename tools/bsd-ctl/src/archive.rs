@@ -77,7 +77,7 @@ struct BaseArgs {
     #[arg(long, value_name = "URL")]
     url: Option<String>,
     /// Do not wait until it is complete
-    #[arg(long)]
+    #[arg(long, conflicts_with = "at_most")]
     no_wait: bool,
     /// Wait no longer than this
     #[arg(long, value_name = "SECONDS", value_parser = crate::put::parse_seconds)]

@@ -287,21 +287,24 @@ fn look(args: &LookArgs, depth: Depth, out: &mut dyn Write) -> Result<u8, Failur
         let url = &args.url;
         return Err(Failure::Refused(format!("there is no archive at {url}")));
     }
-    let is_sound = found.iter().all(|survey| survey.bad.is_empty());
+    let has_end = |survey: &Survey| {
+        survey.end.is_some() && survey.lost.iter().all(|lost| lost.until.is_some())
+    };
+    let is_well = found.iter().all(|it| it.bad.is_empty() && has_end(it));
     let all = Contents {
         url: args.url.clone(),
-        is_whole: is_sound && found.iter().all(|survey| survey.lost.is_empty()),
+        is_whole: is_well && found.iter().all(|survey| survey.lost.is_empty()),
         every_byte_read: depth == Depth::Everything,
         logs: found.iter().map(OneLog::from).collect(),
     };
     all.tell(args.read.json, out)?;
-    Ok(if is_sound { EXIT_OK } else { EXIT_DAMAGED })
+    Ok(if is_well { EXIT_OK } else { EXIT_DAMAGED })
 }
 
 #[derive(Serialize)]
 struct Contents {
     url: String,
-    /// Nothing that was looked at is missing or damaged, and there is no gap.
+    /// Nothing that was looked at is missing or damaged, there is no gap, and the end can be restored.
     is_whole: bool,
     every_byte_read: bool,
     logs: Vec<OneLog>,

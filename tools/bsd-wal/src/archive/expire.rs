@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use bsd::UsageError;
 use bsd::clock::Clock;
 use bsd::storage::format::LogId;
 use bsd_archive::Reader;
@@ -21,7 +22,7 @@ pub(crate) struct ExpireArgs {
     /// The archive
     url: String,
     /// Every moment of this time before its last change can still be restored, e.g. 30d, 12h
-    #[arg(long, value_name = "AGE", value_parser = parse_age)]
+    #[arg(long, value_name = "AGE", value_parser = parse_keep)]
     keep: u64,
     /// Of each of the last N days, in UTC, the last base stays too, as one state; today is the first
     #[arg(long, value_name = "N", default_value_t = 0)]
@@ -43,6 +44,16 @@ pub(crate) struct ExpireArgs {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
+}
+
+/// A number alone would be of seconds, and who means days could not take it back.
+fn parse_keep(text: &str) -> Result<u64, UsageError> {
+    match parse_age(text)? {
+        age if age > 0 && text.ends_with(|last: char| last.is_ascii_digit()) => {
+            Err(format!("{text} has no unit: {text}d are days, {text}h hours").into())
+        }
+        age => Ok(age),
+    }
 }
 
 pub(crate) fn run(args: &ExpireArgs, out: &mut dyn Write) -> Result<u8, Failure> {

@@ -1,6 +1,6 @@
 //! `bsd-wal archive forget`: the archive of one log goes.
 
-use std::io::Write;
+use std::io::{self, Write};
 
 use bsd::storage::format::LogId;
 use bsd_archive::chain::logs;
@@ -8,9 +8,11 @@ use bsd_archive::forget::{forget, objects};
 use bsd_archive::format::log_name;
 use bsd_archive::labels::pinned;
 use clap::Args;
+use serde::Serialize;
 
 use super::{Keys, open, parse_log};
 use crate::human::{Meter, Size, count};
+use crate::report::Report;
 use crate::{EXIT_OK, Failure};
 
 #[derive(Args)]
@@ -23,6 +25,9 @@ pub(super) struct ForgetArgs {
     /// Remove it; otherwise only say what there is of it
     #[arg(long)]
     yes: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
 }
 
 pub(super) fn run(args: &ForgetArgs, out: &mut dyn Write) -> Result<u8, Failure> {
@@ -49,20 +54,43 @@ pub(super) fn run(args: &ForgetArgs, out: &mut dyn Write) -> Result<u8, Failure>
         )));
     }
     let (names, bytes) = objects(&*store, args.log)?;
-    let what = format!("{} ({})", count(names.len() as u64, "object"), Size(bytes));
-    if !args.yes {
-        writeln!(
-            out,
-            "log {log}: {what}; nothing was removed: with --yes all of it is, and no server and no \
-             restore can use it any more"
-        )?;
-        return Ok(EXIT_OK);
+    if args.yes {
+        let mut meter = Meter::start("removing");
+        forget(&*store, args.log, &names, &mut |done, total| {
+            meter.show(done, total);
+        })?;
     }
-    let mut meter = Meter::start("removing");
-    forget(&*store, args.log, &names, &mut |done, total| {
-        meter.show(done, total);
-    })?;
-    drop(meter);
-    writeln!(out, "log {log}: {what} removed")?;
+    let forgotten = Forgotten {
+        log,
+        removed: args.yes,
+        objects: names.len() as u64,
+        bytes,
+    };
+    forgotten.tell(args.json, out)?;
     Ok(EXIT_OK)
+}
+
+/// What there was of the log.
+#[derive(Serialize)]
+struct Forgotten {
+    log: String,
+    /// `false`: all of it is still there.
+    removed: bool,
+    objects: u64,
+    bytes: u64,
+}
+
+impl Report for Forgotten {
+    fn words(&self, out: &mut dyn Write) -> io::Result<()> {
+        let Forgotten { log, objects, .. } = self;
+        let what = format!("{} ({})", count(*objects, "object"), Size(self.bytes));
+        match self.removed {
+            true => writeln!(out, "log {log}: {what} removed"),
+            false => writeln!(
+                out,
+                "log {log}: {what}; nothing was removed: with --yes all of it is, and no server and \
+                 no restore can use it any more"
+            ),
+        }
+    }
 }
