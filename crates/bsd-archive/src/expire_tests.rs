@@ -172,13 +172,17 @@ fn a3_a_base_that_cannot_be_read_back_does_not_become_the_oldest() {
 fn a3_where_the_last_link_cannot_be_read_nothing_more_goes() {
     let mut world = with_bases();
     let keep = Keep {
-        age_ns: 1500 * MS_NS,
+        age_ns: 10_000 * MS_NS,
         bases: 1,
         ..Keep::default()
     };
     world.put(10);
     world.archive();
     let sound = planned(&world, keep);
+    assert!(
+        sound.base < newest_list(&world).first_link,
+        "there are later ones"
+    );
     world.now.wall_ns += 100_000 * MS_NS;
     let names = world.store.names().into_iter();
     let mut links = names.filter(|name| name.starts_with(&chain_dir(LOG)));
