@@ -761,7 +761,7 @@ fn history(seed: u64) -> (u64, u64) {
                     // with the same jobs, and nothing tells that those positions are gone.
                     let past = world.past_of(restored).iter();
                     let found = past.rev().find(|(at, _)| *at <= restored.end);
-                    let is_same = found.is_some_and(|(_, it)| is_same(it, wanted, world.now));
+                    let is_same = found.is_some_and(|(_, it)| is_same(wanted, it, world.now));
                     assert!(
                         restored.end >= *least || is_same,
                         "{} is too old",

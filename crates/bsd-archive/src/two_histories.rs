@@ -110,7 +110,7 @@ impl Two {
         if let Some((least, wanted)) = self.world.past.iter().rfind(said) {
             let past = self.world.past_at(restored.wall_ns).iter();
             let found = past.rev().find(|(at, _)| *at <= restored.end);
-            let is_as_then = found.is_some_and(|(_, it)| is_same(it, wanted, self.world.now));
+            let is_as_then = found.is_some_and(|(_, it)| is_same(wanted, it, self.world.now));
             assert!(restored.end >= *least || is_as_then, "it is too old");
         }
         Some(restored.end)
