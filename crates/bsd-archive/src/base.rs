@@ -1,10 +1,10 @@
 //! A base in the making: the files of the log as they were at one instant, a part at a time.
 //!
 //! A part is named by its place, its content and the base for which it was put. A file that has not
-//! changed since the last complete base is not uploaded again, unless it is encrypted with a key that was
-//! not given: it is read back and compared. Parts of
-//! earlier bases are not used, because an expiry may be about to remove them. A part that the store
-//! holds with other content, which no writer has put, stays as it is, and the next name is taken.
+//! changed since the last complete base is not uploaded again: it is read back and compared. It is put
+//! again where it is encrypted with a key that was not given. Parts of earlier bases are not used, because
+//! an expiry may be about to remove them. A part that the store holds with other content, which no
+//! writer has put, stays as it is, and the next name is taken.
 
 use std::collections::HashMap;
 

@@ -229,7 +229,7 @@ impl Plan {
 pub struct Found {
     /// The removal to be done; `None`: there is nothing to remove.
     pub plan: Option<Plan>,
-    /// Bases that would have done, but are not as they were put.
+    /// Bases that would have done, and the last link, where they are not as they were put.
     pub skipped: Vec<Bad>,
 }
 

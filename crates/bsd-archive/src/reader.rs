@@ -153,6 +153,24 @@ pub(super) fn read_sound<T>(
     }
 }
 
+/// For a writer, too: the answer that is as expected, or the last one. One answer may be wrong.
+///
+/// # Errors
+/// The store did not answer.
+pub(super) fn read_until<T>(
+    get: impl Fn() -> Result<T, Trouble>,
+    is_expected: impl Fn(&T) -> bool,
+) -> Result<T, Trouble> {
+    let mut found = get()?;
+    for _ in 1..READINGS {
+        if is_expected(&found) {
+            break;
+        }
+        found = get()?;
+    }
+    Ok(found)
+}
+
 impl<'a> Reader<'a> {
     /// Of this store, with this way to wait for it.
     #[must_use]

@@ -173,9 +173,8 @@ fn a4_after_a_restore_changes_are_archived_and_the_earlier_chain_is_untouched() 
     assert_eq!(before.0.jobs, 5);
 }
 
-#[test]
-fn a5_a_writer_that_was_away_for_too_long_names_a_gap_and_begins_a_new_base() {
-    let mut world = archived();
+/// The store was away for too long, and has come back.
+pub(super) fn fall_into_a_gap(world: &mut World) {
     world.hold_max = 1;
     world.crash(Crash::KeepAll);
     world.start();
@@ -189,6 +188,12 @@ fn a5_a_writer_that_was_away_for_too_long_names_a_gap_and_begins_a_new_base() {
     assert_eq!(world.gaps, 1);
     assert!(world.writer.as_ref().unwrap().is_in_gap());
     world.store.set_away(false);
+}
+
+#[test]
+fn a5_a_writer_that_was_away_for_too_long_names_a_gap_and_begins_a_new_base() {
+    let mut world = archived();
+    fall_into_a_gap(&mut world);
     world.archive();
     let all = seen(&world.store, Depth::Everything);
     assert_eq!((all.bad, all.gaps.len(), all.spans.len()), (vec![], 1, 2));
@@ -213,6 +218,20 @@ fn a5_a_writer_that_was_away_for_too_long_names_a_gap_and_begins_a_new_base() {
             sound: Some(at),
         }) => assert_eq!((bad.name, at), (base, all.gaps[0])),
         other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a5_one_wrong_answer_about_the_last_link_makes_no_gap() {
+    let mut world = archived();
+    world.store.set_lies_for(3600);
+    for _ in 0..500 {
+        world.writer.as_mut().unwrap().doubt();
+        match world.step() {
+            // The marker of the archive is read once: what is wrong with it is tried again.
+            Ok(Done::Nothing) | Err(Failure::Trouble(_)) => {}
+            other => panic!("{other:?}"),
+        }
     }
 }
 

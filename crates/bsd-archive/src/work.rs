@@ -393,7 +393,7 @@ mod tests {
     use crate::histories::World;
     use crate::sim::SimStore;
     use crate::store::Trouble;
-    use crate::tests::archived_with;
+    use crate::tests::{archived_with, fall_into_a_gap};
     use crate::writer::Sizes;
     use bsd::storage::disk::sim::Crash;
     use bsd::storage::{SimFs, Trail};
@@ -468,16 +468,8 @@ mod tests {
     #[test]
     fn a_writer_that_makes_a_base_in_a_gap_notices_that_another_has_taken_over() {
         let mut world = archived_with(1 << 30);
-        (world.hold_max, world.sizes.part_max) = (1, 64);
-        world.crash(Crash::KeepAll);
-        world.start();
-        world.archive();
-        world.store.set_away(true);
-        for _ in 0..60 {
-            world.put(5000);
-        }
-        let _ = world.step();
-        world.store.set_away(false);
+        world.sizes.part_max = 64;
+        fall_into_a_gap(&mut world);
         for _ in 0..10 {
             world.step().unwrap();
         }

@@ -32,7 +32,7 @@ use super::format::{
 use super::labels::refusal;
 use super::lead::Lead;
 use super::order::{Made, NotMade, Order};
-use super::reader::READINGS;
+use super::reader::read_until;
 use super::store::{Put, Store, Trouble};
 use bsd::storage::convert::parts::LogParts;
 use bsd::storage::disk::Fs;
@@ -449,16 +449,12 @@ impl Writer {
         };
         let last = chain.next - 1;
         let name = numbered(&chain_dir(chain.log), last);
-        let mut is_there = false;
-        // One answer may be wrong.
-        for _ in 0..READINGS {
-            let head = self.store.get_range(&name, 0..HEAD_SIZE as u64)?;
-            let head = head.and_then(|head| Head::decode_alone(&head).ok());
-            is_there = head.is_some_and(|(_, crc, _)| crc == chain.previous);
-            if is_there {
-                break;
-            }
-        }
+        let get = || self.store.get_range(&name, 0..HEAD_SIZE as u64);
+        let is_last = |head: &Option<Vec<u8>>| {
+            let head = head.as_ref().and_then(|it| Head::decode_alone(it).ok());
+            head.is_some_and(|(_, crc, _)| crc == chain.previous)
+        };
+        let is_there = is_last(&read_until(get, is_last)?);
         let at = chain.at;
         self.is_proved = true;
         Ok(at.filter(|_| !is_there).map(|at| {
@@ -490,14 +486,8 @@ impl Writer {
         }
         let name = numbered(&chain_dir(chain.log), number);
         if self.store.put_if_absent(&name, bytes)? == Put::Exists {
-            let mut found = None;
-            for _ in 0..READINGS {
-                found = self.store.get(&name)?;
-                if found.as_ref() == Some(bytes) {
-                    break;
-                }
-            }
-            match found {
+            let get = || self.store.get(&name);
+            match read_until(get, |found| found.as_ref() == Some(bytes))? {
                 Some(found) if found == *bytes => {}
                 Some(found) => return Err(fenced(&name, &found)),
                 None => return Err(Trouble::passing(format!("{name} is and is not there")).into()),
