@@ -524,13 +524,11 @@ fn a_follower_whose_clock_was_set_ahead_lets_nothing_expire_before_its_time_when
         assert!(set.unwrap(), "{tube}");
     }
     run(&mut engine, client, put_command(b"failed"), now);
-    let said = run(
-        &mut engine,
-        client,
-        Command::reserve(Some(Duration::ZERO)),
-        now,
-    );
-    assert!(matches!(said, Some(Said::Job(..))), "{said:?}");
+    let reserve = |engine: &mut Engine, client, now| {
+        let said = run(engine, client, Command::reserve(Some(Duration::ZERO)), now);
+        assert!(matches!(said, Some(Said::Job(..))), "{said:?}");
+    };
+    reserve(&mut engine, client, now);
     engine.disconnect(client, now);
     let entries = rest(&mut engine, now);
     assert_eq!(engine.queue().job_count("dead"), 1);
@@ -544,11 +542,5 @@ fn a_follower_whose_clock_was_set_ahead_lets_nothing_expire_before_its_time_when
     rest(&mut next, now);
     let client = next.connect();
     run(&mut next, client, Command::Watch("dead".into()), now);
-    let said = run(
-        &mut next,
-        client,
-        Command::reserve(Some(Duration::ZERO)),
-        now,
-    );
-    assert!(matches!(said, Some(Said::Job(..))), "{said:?}");
+    reserve(&mut next, client, now);
 }
